@@ -1,0 +1,158 @@
+"""The machine's turn, as the paper tells it: infer → fit → embed → mine → diversify → ask."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anneal import embed, model, uncertainty
+from anneal.archive import Progress, silent
+from anneal.backbones import Backbone
+from anneal.campaign import Campaign, Plan
+from anneal.diversity import DIVERSITIES
+from anneal.errors import UsageError
+from anneal.index import unit
+from anneal.kept import disk
+from anneal.model import Depth
+from anneal.pairs import Answers, Floats, Ids, Pairs, Verdict
+from anneal.strategies import Snapshot, Strategy, cold, strategies
+from anneal.train import Fit, Fitted, class_probabilities, fit
+from anneal.transitivity import CLOSURES, Closure, none
+
+Watch = Callable[[str], Progress]
+"""A progress bar for each named step."""
+
+
+def unwatched(step: str) -> Progress:
+    return silent
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What the machine made of the answers, and what it may ask about next."""
+
+    fitted: Fitted
+    closure: Closure
+    vectors: Floats  # (n, d) unit rows, every image in the new metric space
+    snapshot: Snapshot
+    alpha: float  # MGUE's threshold α_t; nan until both kinds of pair are known
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def learn(
+    backbone: Backbone,
+    kept: NDArray[Any],
+    images: Ids,
+    answers: Answers,
+    plan: Plan,
+    rng: np.random.Generator,
+    *,
+    labels: dict[int, int] | None = None,
+    watch: Watch = unwatched,
+) -> Learned:
+    """Infer what the answers imply, fit the encoder to it, embed every image.
+
+    ``kept`` is what ``embed.inputs`` returned, ``images`` those that may be asked about, ``labels`` the
+    class numbers of labelled images where the strategy asks for classes.
+    """
+    seconds: dict[str, float] = {}
+    strategy, depth = strategy_of(plan), cast(Depth, plan.depth)
+    classes = _class_column(len(kept), labels) if strategy.label and labels else None
+    with timed(seconds, "infer"):
+        closure = CLOSURES[plan.closure](len(kept), answers)
+    with timed(seconds, "fit"):
+        fitted = fit(
+            backbone,
+            depth,
+            kept,
+            closure.relations,
+            Fit.at(depth, plan.loss),
+            rng,
+            images=images,
+            pair_classifier=strategy.pair_classifier,
+            classes=classes,
+            progress=watch("learning"),
+        )
+    with timed(seconds, "embed"):
+        vectors, projected = embed.vectors(fitted.encoder, backbone, kept, watch("embedding"))
+        snapshot = Snapshot(
+            vectors,
+            images,
+            closure.relations,
+            probability=fitted.classifier and fitted.classifier.scorer(vectors),
+            classes=class_probabilities(fitted, projected) if fitted.softmax else None,
+            labelled=None if labels is None else np.array(sorted(labels), dtype=np.int64),
+        )
+    with timed(seconds, "threshold"):
+        found = uncertainty.moments(vectors, closure.relations)
+        alpha = uncertainty.mgue_threshold(found, plan.lam)
+    return Learned(fitted, closure, vectors, snapshot, alpha, seconds)
+
+
+def strategy_of(plan: Plan) -> Strategy:
+    every = strategies(plan.lam, DIVERSITIES[plan.diversity])
+    if plan.strategy not in every:
+        raise UsageError(f"--strategy {plan.strategy!r}: choose among {', '.join(every)}.")
+    return every[plan.strategy]
+
+
+def first_questions(frozen: Floats, images: Ids, answers: Answers, n: int, rng: np.random.Generator) -> Pairs:
+    """Questions before anything is learnt, from the frozen features alone."""
+    known = none(len(frozen), answers).relations
+    return cold(Snapshot(unit(frozen), images, known), n, rng)
+
+
+def turn(campaign: Campaign, backbone: Backbone, watch: Watch = unwatched) -> Learned:
+    """One whole turn of a campaign: learn from every answer, keep model and vectors, ask anew."""
+    plan, store = campaign.plan, campaign.store
+    strategy = strategy_of(plan)
+    if strategy.select is None:
+        raise UsageError(f"{plan.strategy} asks for classes, which a campaign of pairs cannot.")
+    answers = campaign.evidence()
+    if not len(answers.given(Verdict.SIMILAR)) + len(answers.given(Verdict.DISSIMILAR)):
+        raise UsageError(
+            f"There is nothing to learn from in {campaign.folder} yet: no pair has been judged "
+            "similar or dissimilar. Answer some of the queued pairs first."
+        )
+    number = len(store.rounds())
+    rng = plan.rng(1, number)
+    archive = campaign.archive()
+    kept = embed.inputs(archive, backbone, cast(Depth, plan.depth), watch("encoding"))
+    learned = learn(backbone, kept, campaign.images, answers, plan, rng, watch=watch)
+    with timed(learned.seconds, "ask"):
+        pairs = strategy.select(learned.snapshot, plan.per_round, rng)
+    folder = campaign.round_folder(number)
+    about = {"anneal_plan": asdict(plan), "backbone": plan.backbone, "round": number}
+    model.save(folder, learned.fitted.encoder, about)
+    save_vectors(folder, learned.vectors)
+    note = {"alpha": learned.alpha, "loss": learned.fitted.loss, "answers": len(answers)}
+    store.finish_round(number, {**note, "seconds": learned.seconds}, pairs, plan.strategy)
+    return learned
+
+
+def save_vectors(folder: Path, vectors: Floats) -> None:
+    with disk(folder / "vectors.npy"):
+        folder.mkdir(parents=True, exist_ok=True)
+        part = folder / "vectors.tmp.npy"
+        np.save(part, vectors)
+        part.replace(folder / "vectors.npy")
+
+
+def _class_column(n: int, labels: dict[int, int]) -> Ids:
+    column = np.full(n, -1, dtype=np.int64)
+    column[list(labels)] = list(labels.values())
+    return column
+
+
+@contextmanager
+def timed(seconds: dict[str, float], step: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    seconds[step] = round(time.perf_counter() - start, 3)

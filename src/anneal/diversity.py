@@ -1,0 +1,56 @@
+"""Out of many uncertain pairs, few that differ from each other.
+
+A diversity is a function (vectors, mined, n, rng) → n pairs; by name in ``DIVERSITIES``.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+
+from anneal.mining import Mined
+from anneal.pairs import Floats, Ids, Pairs
+
+Diversity = Callable[[Floats, Mined, int, np.random.Generator], Pairs]
+
+
+def pair_vectors(vectors: Floats, pairs: Pairs) -> Floats:
+    """(|pairs|, 2d): [u + v, |u − v|], the same whichever image comes first."""
+    u, v = vectors[pairs.a], vectors[pairs.b]
+    return np.concatenate([u + v, np.abs(u - v)], axis=1)
+
+
+def kmeans(vectors: Floats, mined: Mined, n: int, rng: np.random.Generator) -> Pairs:
+    """Cluster the pairs into n, take the most uncertain pair of each cluster."""
+    rows = best_per_cluster(pair_vectors(vectors, mined.pairs), mined.scores, n, rng)
+    return mined.pairs[rows]
+
+
+def none(vectors: Floats, mined: Mined, n: int, rng: np.random.Generator) -> Pairs:
+    """The n most uncertain pairs, alike or not."""
+    return mined.pairs[:n]
+
+
+DIVERSITIES: dict[str, Diversity] = {"kmeans": kmeans, "none": none}
+
+
+def best_per_cluster(points: Floats, scores: Floats, n: int, rng: np.random.Generator) -> Ids:
+    """Rows of the best-scored point of each of n k-means clusters, best first.
+
+    The points come best first. Where fewer than n clusters can be formed (points that coincide),
+    the best of the others make up the number.
+    """
+    if n >= len(points):
+        return np.arange(len(points))
+    seed = int(rng.integers(2**31))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # coinciding points: handled below
+        cluster = KMeans(n, n_init=1, random_state=seed).fit_predict(points)
+    first = np.unique(cluster, return_index=True)[1]  # sorted by score, so the first is the best
+    others = np.setdiff1d(np.arange(len(points)), first)
+    rows: Ids = np.sort(np.concatenate([first, others[: n - len(first)]]))
+    return rows[np.argsort(-scores[rows], kind="stable")]

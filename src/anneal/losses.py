@@ -1,0 +1,68 @@
+"""Losses on a batch of *images*: every known pair among them counts, each image is encoded once.
+
+``s`` is the (m, m) matrix of cosine similarities of the batch, ``known`` the (m, m) matrix of verdicts
+(``Relations.among``). The diagonal never counts, and a pair counts once for each of its two places.
+Pure tensor functions; the tests recompute each by a loop over pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from anneal.pairs import Verdict
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def contrastive(s: Tensor, known: Tensor, margin: float = 0.5) -> Tensor:
+    """y = 1 → 1 − s;  y = 0 → max(0, s − m).  The mean over similar pairs and the mean over
+    dissimilar pairs weigh the same: what oversampling the rarer kind does on average."""
+    similar, dissimilar = _masks(known)
+    return _balanced(1 - s, similar, F.relu(s - margin), dissimilar)
+
+
+def ntxent(s: Tensor, known: Tensor, temperature: float = 0.1) -> Tensor:
+    """For an anchor i and a similar image p, with the images N known to be dissimilar to i,
+
+        ℓ(i, p) = −log( e^{s_ip/τ} / (e^{s_ip/τ} + Σ_{n∈N} e^{s_in/τ}) )
+
+    averaged over the similar images of each anchor, then over the anchors that have any. An image
+    whose relation to i is unknown is no part of the sum.
+    """
+    similar, dissimilar = _masks(known)
+    s = s / temperature
+    away = s.masked_fill(~dissimilar, -1e4).logsumexp(dim=1)  # (m,) so low without any that ℓ = 0
+    each = F.softplus(away[:, None] - s)  # −log(e^s / (e^s + e^away))
+    number = similar.sum(dim=1)
+    anchors = number > 0
+    each = each.masked_fill(~similar, 0.0).sum(dim=1)[anchors] / number[anchors]
+    return each.mean() if len(each) else s.sum() * 0
+
+
+def mix(s: Tensor, known: Tensor, weight: float = 0.3) -> Tensor:
+    """NT-Xent orders the neighbours, the contrastive term gives similarity a scale."""
+    return ntxent(s, known) + weight * contrastive(s, known)
+
+
+def pair_bce(logits: Tensor, known: Tensor) -> Tensor:
+    """−y log P − (1 − y) log(1 − P), P the sigmoid of the (m, m) logits; balanced as above."""
+    similar, dissimilar = _masks(known)
+    return _balanced(F.softplus(-logits), similar, F.softplus(logits), dissimilar)
+
+
+LOSSES: dict[str, Loss] = {"contrastive": contrastive, "ntxent": ntxent, "mix": mix}
+
+
+def _masks(known: Tensor) -> tuple[Tensor, Tensor]:
+    off = ~torch.eye(len(known), dtype=torch.bool, device=known.device)
+    return (known == Verdict.SIMILAR) & off, (known == Verdict.DISSIMILAR) & off
+
+
+def _balanced(near: Tensor, similar: Tensor, far: Tensor, dissimilar: Tensor) -> Tensor:
+    """Mean of two means; of the one there is where a batch has pairs of one kind only."""
+    means = [x[mask].mean() for x, mask in ((near, similar), (far, dissimilar)) if mask.any()]
+    return torch.stack(means).mean() if means else near.sum() * 0

@@ -1,0 +1,336 @@
+"""A campaign with an oracle in the person's place, and the learning curve it draws.
+
+The oracle and the score know the classes; the learner sees what it is told and nothing else.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import platform
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anneal import embed, metrics
+from anneal.archive import SPLITS, Archive
+from anneal.backbones import Backbone
+from anneal.campaign import Campaign, Plan
+from anneal.cycle import Learned, Watch, first_questions, learn, strategy_of, timed, unwatched
+from anneal.errors import UsageError
+from anneal.index import nearest, unit
+from anneal.kept import write_text
+from anneal.model import Depth
+from anneal.pairs import Answers, Floats, Ids, Pairs, Verdict
+
+COLUMNS = (
+    "strategy", "trial", "round", "bits", "answers", "implied", "similar_share", "alpha",
+    "map5_min", "map5_hits", "map5_all", "p5", "seconds",
+)  # fmt: skip
+K = 5
+SETTLED = (Verdict.SIMILAR, Verdict.DISSIMILAR)
+Row = dict[str, Any]
+"""A line of the learning curve, by COLUMNS."""
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What to play: the plan of the campaign, and how often."""
+
+    plan: Plan
+    strategies: tuple[str, ...] = ("mgue", "random")
+    rounds: int = 5
+    trials: int = 1
+    initial: str = "cold"  # or labelled:N, class labels for N images as in the paper
+
+    def __post_init__(self) -> None:
+        for name in self.strategies:
+            strategy_of(replace(self.plan, strategy=name))
+        if len(set(self.strategies)) < len(self.strategies):
+            raise UsageError("--strategy names one strategy twice.")
+        if self.rounds < 0 or self.trials < 1:
+            raise UsageError("--rounds takes 0 or more and --trials 1 or more.")
+        self.labelled  # noqa: B018 - says so now if it cannot be read
+        if "cal" in self.strategies and not self.labelled:
+            raise UsageError("cal starts from class labels: give --initial labelled:N with it.")
+
+    @property
+    def labelled(self) -> int:
+        """How many images get a class label at the start; 0 for a cold start."""
+        kind, _, number = self.initial.partition(":")
+        if kind == "cold" and not number:
+            return 0
+        if kind == "labelled" and number.isdigit() and int(number) > 1:
+            return int(number)
+        raise UsageError(
+            f"--initial {self.initial!r}: give cold, or labelled:N with N images, say labelled:84."
+        )
+
+
+@dataclass(frozen=True)
+class Split:
+    train: Ids
+    val: Ids  # the queries
+    test: Ids  # what is retrieved from
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What the oracle knows: the class of every image."""
+
+    classes: Ids
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, archive: Archive) -> Truth:
+        classes = archive.classes
+        if (classes < 0).any():
+            unlabelled = int((classes < 0).sum())
+            raise UsageError(
+                f"The oracle needs the class of every image and {unlabelled} have none: put the images "
+                "in one folder a class, or give a manifest with a column 'class'."
+            )
+        names = tuple(sorted(set(archive.labels)))
+        if len(names) < 2:
+            raise UsageError(f"All images are of one class ({names[0]}): there is nothing to tell apart.")
+        return cls(classes, names)
+
+    @property
+    def bits_per_label(self) -> float:
+        return math.log2(len(self.names))
+
+    def verdicts(self, pairs: Pairs) -> list[int]:
+        same = self.classes[pairs.a] == self.classes[pairs.b]
+        return [int(Verdict.SIMILAR if s else Verdict.DISSIMILAR) for s in same]
+
+
+def split_of(archive: Archive, seed: int) -> Split:
+    """The archive's own split; else 80 / 10 / 10 at random."""
+    if any(archive.splits):
+        column = np.array(archive.splits)
+        parts = [np.flatnonzero(column == name) for name in SPLITS]
+    else:
+        order = np.random.default_rng([seed, 0]).permutation(len(archive))
+        tenth = len(order) // 10
+        parts = [np.sort(part) for part in (order[2 * tenth :], order[:tenth], order[tenth : 2 * tenth])]
+    if not all(len(part) for part in parts):
+        sizes = ", ".join(str(len(part)) for part in parts)
+        raise UsageError(
+            f"Of {len(archive)} images training, validation and test would get {sizes}: each must have "
+            "some. Ten images are the least, or a manifest that names all three splits."
+        )
+    return Split(*parts)
+
+
+def score(vectors: Floats, split: Split, classes: Ids) -> dict[str, float]:
+    """Validation images as queries, retrieved from the test images, k = 5."""
+    found = nearest(vectors, split.test, vectors[split.val], K).ids
+    relevant = classes[found] == classes[split.val][:, None]
+    total = (classes[split.val][:, None] == classes[split.test][None, :]).sum(axis=1)
+    meanings: tuple[metrics.Meaning, ...] = ("min", "hits", "all")
+    scores = {
+        f"map5_{meaning}": metrics.mean(metrics.average_precision(relevant, total, meaning))
+        for meaning in meanings
+    }
+    return {**scores, "p5": metrics.mean(metrics.precision(relevant, total))}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What every trial shares: images, truth, network, and the frozen part's output."""
+
+    archive: Archive
+    truth: Truth
+    backbone: Backbone
+    kept: NDArray[Any]  # what the encoder eats
+    frozen: Floats  # pooled features without any training
+
+
+def simulate(
+    archive: Archive,
+    truth: Truth,
+    backbone: Backbone,
+    simulation: Simulation,
+    out: Path,
+    watch: Watch = unwatched,
+) -> list[Row]:
+    """Play every strategy in every trial, going on where an earlier run stopped. ``curve.csv`` is
+    written after each round, ``run.json`` after each campaign."""
+    _same_run(out, simulation, archive)
+    depth = cast(Depth, simulation.plan.depth)
+    frozen = embed.inputs(archive, backbone, "head", watch("encoding"))
+    kept = frozen if depth == "head" else embed.inputs(archive, backbone, depth, watch("encoding"))
+    stage = Stage(archive, truth, backbone, kept, frozen)
+    rows: list[Row] = []
+    about = _about(simulation, archive, truth)
+    for trial in range(simulation.trials):
+        plan = replace(simulation.plan, seed=simulation.plan.seed + trial)
+        split = split_of(archive, plan.seed)
+        about["frozen"].append(score(unit(frozen), split, truth.classes))
+        for name in simulation.strategies:
+            campaign = _campaign(out, archive, replace(plan, strategy=name), split, trial)
+            for row, seconds in play(stage, campaign, split, simulation, trial, watch):
+                rows.append(row)
+                about["seconds"].append([name, trial, row["round"], seconds])
+                write_text(out / "curve.csv", to_csv(rows))
+            campaign.store.close()
+            write_text(out / "run.json", json.dumps(about, indent=1))
+    return rows
+
+
+def play(
+    stage: Stage,
+    campaign: Campaign,
+    split: Split,
+    simulation: Simulation,
+    trial: int,
+    watch: Watch = unwatched,
+) -> Iterator[tuple[Row, dict[str, float]]]:
+    """One campaign from its first question to its last: for each round a row of the curve and the
+    seconds of each step. Rounds that were played before are read back, not played again."""
+    plan, store, truth = campaign.plan, campaign.store, stage.truth
+    finished = store.rounds()[: simulation.rounds + 1]
+    for _, about in finished:
+        yield about["row"], about["seconds"]
+    for number in range(len(finished), simulation.rounds + 1):
+        _answer(stage, campaign, simulation, number)
+        rng = plan.rng(1, number)
+        evidence, labels = campaign.evidence(number), store.labels(number)
+        learned = learn(
+            stage.backbone,
+            stage.kept,
+            campaign.images,
+            evidence,
+            plan,
+            rng,
+            labels={i: truth.names.index(name) for i, name in labels.items()},
+            watch=watch,
+        )
+        with timed(learned.seconds, "ask"):
+            questions = _ask(campaign, truth, learned, number, rng)
+        asked = store.answers()
+        known = sum(learned.closure.relations.count(v) for v in SETTLED)
+        fresh = store.answers(number) if number else evidence
+        row: Row = {
+            "strategy": plan.strategy,
+            "trial": trial,
+            "round": number,
+            "bits": round(len(asked) + len(labels) * truth.bits_per_label),
+            "answers": len(asked) + len(labels),
+            "implied": known - len(asked),
+            "similar_share": _share(fresh),
+            "alpha": round(learned.alpha, 4),
+            **score(learned.vectors, split, truth.classes),
+            "seconds": round(sum(learned.seconds.values()), 2),
+        }
+        store.finish_round(number, {"row": row, "seconds": learned.seconds}, questions, plan.strategy)
+        yield row, learned.seconds
+
+
+def _answer(stage: Stage, campaign: Campaign, simulation: Simulation, number: int) -> None:
+    """The oracle's turn: it answers what stands in the queue, unless it has done so already."""
+    plan, store, truth = campaign.plan, campaign.store, stage.truth
+    if number == 0 and simulation.labelled:
+        if not store.labels():
+            images = _draw(campaign.images, simulation.labelled, plan.rng(2))
+            _give_labels(campaign, truth, images, 0)
+        return
+    if strategy_of(plan).label is not None or len(store.answers(number)):
+        return
+    if number == 0:
+        pairs = first_questions(stage.frozen, campaign.images, Answers.none(), plan.per_round, plan.rng(2))
+        store.queue(0, pairs, "cold")
+    queue = store.questions()
+    if queue.round != number or len(queue.pairs) < plan.per_round:
+        left = len(queue.pairs) if queue.round == number else 0
+        raise UsageError(
+            f"Round {number} of {plan.strategy} was to ask {plan.per_round} pairs but only {left} are "
+            "still unknown: ask for fewer with --per-round or --rounds. The rounds before it are kept."
+        )
+    campaign.answer_all(queue.pairs, truth.verdicts(queue.pairs), "oracle")
+
+
+def _ask(campaign: Campaign, truth: Truth, learned: Learned, number: int, rng: np.random.Generator) -> Pairs:
+    """The next questions; a strategy that asks for classes has them answered at once."""
+    plan, strategy = campaign.plan, strategy_of(campaign.plan)
+    if strategy.select is not None:
+        return strategy.select(learned.snapshot, plan.per_round, rng)
+    assert strategy.label is not None
+    if len(campaign.store.labels()) == len(campaign.store.labels(number)):  # not before a stop
+        n = round(plan.per_round / truth.bits_per_label)  # the same number of bits
+        _give_labels(campaign, truth, strategy.label(learned.snapshot, n, rng), number + 1)
+    return Pairs.none()
+
+
+def _give_labels(campaign: Campaign, truth: Truth, images: Ids, number: int) -> None:
+    labels = [(i, truth.names[truth.classes[i]]) for i in images.tolist()]
+    campaign.store.add_labels(labels, annotator="oracle", strategy=campaign.plan.strategy, round=number)
+
+
+def _draw(images: Ids, n: int, rng: np.random.Generator) -> Ids:
+    if n > len(images):
+        raise UsageError(
+            f"--initial labelled:{n} wants more images than the {len(images)} of the training split."
+        )
+    return rng.choice(images, n, replace=False)
+
+
+def _share(answers: Answers) -> float | str:
+    """Similar ones among the answers; empty where no pair was judged."""
+    return round(len(answers.given(Verdict.SIMILAR)) / len(answers), 4) if len(answers) else ""
+
+
+def _campaign(out: Path, archive: Archive, plan: Plan, split: Split, trial: int) -> Campaign:
+    folder = out / "trials" / f"{plan.strategy}-{trial}"
+    if (folder / "campaign.sqlite").exists():
+        return Campaign.open(folder)
+    return Campaign.create(folder, archive, plan, split.train)
+
+
+def to_csv(rows: Iterable[Row]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
+    return text.getvalue()
+
+
+def _about(simulation: Simulation, archive: Archive, truth: Truth) -> dict[str, Any]:
+    packages = ("anneal", "numpy", "scipy", "scikit-learn", "torch", "transformers", "pillow")
+    return {
+        "settings": asdict(simulation),
+        "archive": {
+            "root": str(archive.root),
+            "images": len(archive),
+            "classes": len(truth.names),
+            "skipped": [list(entry) for entry in archive.skipped],
+            "duplicates": [[archive.paths[i] for i in group] for group in archive.duplicates],
+        },
+        "versions": {"python": platform.python_version()} | {p: version(p) for p in packages},
+        "frozen": [],  # scores without any training, one a trial
+        "seconds": [],  # [strategy, trial, round, {step: seconds}]
+    }
+
+
+def _same_run(out: Path, simulation: Simulation, archive: Archive) -> None:
+    """Refuse to go on with another run's folder; more rounds, trials or strategies are welcome."""
+    try:
+        before = json.loads((out / "run.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return
+    old, new = before["settings"], json.loads(json.dumps(asdict(simulation)))
+    changed = [k for k in new["plan"] if k != "strategy" and old["plan"].get(k) != new["plan"][k]]
+    changed += ["initial"] * (old["initial"] != new["initial"])
+    changed += ["archive"] * (before["archive"]["images"] != len(archive))
+    if changed:
+        raise UsageError(
+            f"{out} holds a run with another {', '.join(changed)}: give a new --out, or remove it."
+        )

@@ -1,0 +1,181 @@
+"""Which questions to ask next. A strategy is a plain function of (snapshot, n, rng).
+
+It sees the snapshot and nothing else, returns n pairs nobody knows the verdict of (fewer only if there
+are no more), and keeps no state: to add one, write the function (docs/guide.md shows one).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from anneal import uncertainty
+from anneal.diversity import Diversity, best_per_cluster, kmeans
+from anneal.mining import Scorer, cosine, mine
+from anneal.pairs import UNKNOWN, Floats, Ids, Pairs
+from anneal.transitivity import Relations
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a strategy may look at."""
+
+    vectors: Floats  # (n, d) unit rows: every image in the current metric space
+    images: Ids  # the images that may be asked about
+    known: Relations
+    probability: Scorer | None = None  # P(similar), where a pair classifier was trained
+    classes: Floats | None = None  # (n, C) softmax, where a class classifier was trained
+    labelled: Ids | None = None  # images whose class is known
+
+    def __post_init__(self) -> None:
+        if len(self.vectors) != len(self.known):
+            raise ValueError(f"{len(self.vectors)} vectors but relations of {len(self.known)}")
+
+
+Select = Callable[[Snapshot, int, np.random.Generator], Pairs]
+Label = Callable[[Snapshot, int, np.random.Generator], Ids]
+
+
+def mgue(
+    snapshot: Snapshot,
+    n: int,
+    rng: np.random.Generator,
+    *,
+    lam: float = 3.0,
+    widen: int = 4,
+    diversity: Diversity = kmeans,
+) -> Pairs:
+    """Metric-guided: the pairs nearest the threshold between similar and dissimilar."""
+    found = uncertainty.moments(snapshot.vectors, snapshot.known)
+    if not found.complete:
+        return cold(snapshot, n, rng)
+    threshold = uncertainty.mgue_threshold(found, lam)
+    similarity = cosine(snapshot.vectors)
+
+    def score(rows: Ids, columns: Ids) -> Floats:
+        return uncertainty.mgue_score(similarity(rows, columns), threshold)
+
+    return _diverse(snapshot, score, n, rng, widen, diversity)
+
+
+def bcgue(
+    snapshot: Snapshot,
+    n: int,
+    rng: np.random.Generator,
+    *,
+    widen: int = 4,
+    diversity: Diversity = kmeans,
+) -> Pairs:
+    """Classifier-guided: the pairs to which the pair classifier gives a probability near ½."""
+    probability = snapshot.probability
+    if probability is None:
+        return cold(snapshot, n, rng)
+
+    def score(rows: Ids, columns: Ids) -> Floats:
+        return uncertainty.bcgue_score(probability(rows, columns))
+
+    return _diverse(snapshot, score, n, rng, widen, diversity)
+
+
+def random(snapshot: Snapshot, n: int, rng: np.random.Generator) -> Pairs:
+    """Any unknown pairs, each as likely as another."""
+    found = Pairs.none()
+    for _ in range(20):  # drawing is quick while most pairs are unknown …
+        i, j = rng.choice(snapshot.images, (2, 2 * n + 16))
+        found = _fresh(snapshot, found.then(Pairs.of(i[i != j], j[i != j])))
+        if len(found) >= n:
+            return found[:n]
+    return mine(snapshot.images, _flat, snapshot.known, n, rng).pairs  # … then look at them all
+
+
+def cold(snapshot: Snapshot, n: int, rng: np.random.Generator, *, reach: int = 10) -> Pairs:
+    """First questions, when nothing is known: an image beside a near or a middling neighbour.
+
+    Of random pairs nearly all are dissimilar, of nearest neighbours nearly all similar; either
+    teaches little. So the neighbour's rank is drawn evenly on a logarithmic scale, from the nearest
+    to the one in ``reach`` images.
+    """
+    images = np.unique(snapshot.images)
+    farthest = max(len(images) // reach, 2)
+    found = Pairs.none()
+    for _ in range(20):
+        anchors = rng.permutation(images)[: n + 16]
+        rank = np.exp(rng.uniform(0, np.log(farthest), len(anchors))).astype(np.int64)
+        neighbour = _neighbour(snapshot.vectors, images, anchors, rank)
+        other = anchors != neighbour
+        found = _fresh(snapshot, found.then(Pairs.of(anchors[other], neighbour[other])))
+        if len(found) >= n:
+            return found[:n]
+    return random(snapshot, n, rng)
+
+
+def cal(snapshot: Snapshot, n: int, rng: np.random.Generator, *, widen: int = 4) -> Ids:
+    """Classification-based: n *images* whose class the softmax is least sure of, made diverse by
+    the same clustering. Its answers are class labels, at log₂ C bits each, not verdicts on pairs."""
+    labelled = np.empty(0, dtype=np.int64) if snapshot.labelled is None else snapshot.labelled
+    images = rng.permutation(np.setdiff1d(snapshot.images, labelled))  # the generator breaks ties
+    if snapshot.classes is None:
+        return images[:n]
+    unsure = 1 - snapshot.classes[images].max(axis=1)
+    order = np.argsort(-unsure, kind="stable")[: widen * n]
+    rows = best_per_cluster(snapshot.vectors[images[order]], unsure[order], n, rng)
+    return images[order[rows]]
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A function that picks pairs to be judged, or one that picks images to be given a class; and
+    whether a pair classifier must be trained beside the encoder for it."""
+
+    name: str
+    select: Select | None = None
+    label: Label | None = None
+    pair_classifier: bool = False
+
+
+def strategies(lam: float = 3.0, diversity: Diversity = kmeans) -> dict[str, Strategy]:
+    """Every strategy by name."""
+    every = (
+        Strategy("mgue", partial(mgue, lam=lam, diversity=diversity)),
+        Strategy("bcgue", partial(bcgue, diversity=diversity), pair_classifier=True),
+        Strategy("random", random),
+        Strategy("cal", label=cal),
+    )
+    return {strategy.name: strategy for strategy in every}
+
+
+def _diverse(
+    snapshot: Snapshot,
+    scorer: Scorer,
+    n: int,
+    rng: np.random.Generator,
+    widen: int,
+    diversity: Diversity,
+) -> Pairs:
+    """The paper's two steps: the p = widen·n most uncertain pairs, then n that differ."""
+    mined = mine(snapshot.images, scorer, snapshot.known, widen * n, rng)
+    return diversity(snapshot.vectors, mined, n, rng)
+
+
+def _fresh(snapshot: Snapshot, pairs: Pairs) -> Pairs:
+    """Those that are unknown, each once, in the order given."""
+    keys = pairs.a * len(snapshot.known) + pairs.b
+    once = pairs[np.sort(np.unique(keys, return_index=True)[1])]
+    return once[snapshot.known.of(once) == UNKNOWN]
+
+
+def _flat(rows: Ids, columns: Ids) -> Floats:
+    return np.zeros((len(rows), len(columns)))
+
+
+def _neighbour(vectors: Floats, images: Ids, anchors: Ids, rank: Ids, strip: int = 64) -> Ids:
+    """For each anchor its neighbour of the given rank; rank 0 is the anchor itself."""
+    found = np.empty(len(anchors), dtype=np.int64)
+    for i in range(0, len(anchors), strip):
+        some = slice(i, i + strip)
+        order = np.argsort(-(vectors[anchors[some]] @ vectors[images].T), axis=1)
+        found[some] = images[np.take_along_axis(order, rank[some, None], axis=1)[:, 0]]
+    return found
