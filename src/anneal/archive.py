@@ -141,7 +141,7 @@ def _read_all(
             some = entries[start : start + 256]
             rows = []
             for entry, (digest, image, why) in zip(
-                some, pool.map(lambda e: _read_one(root / e.path, px), some), strict=True
+                some, pool.map(lambda e: read_image(root / e.path, px), some), strict=True
             ):
                 if image is None:
                     skipped.append([entry.path, why])
@@ -154,8 +154,8 @@ def _read_all(
     kept.finish({"images": images, "skipped": skipped})
 
 
-def _read_one(path: Path, px: int) -> tuple[str, NDArray[np.uint8] | None, str]:
-    """(digest, pixels, why not)"""
+def read_image(path: Path, px: int) -> tuple[str, NDArray[np.uint8] | None, str]:
+    """(digest of the file, pixels, why not): the pixels are None and the reason is given, or neither."""
     try:
         data = path.read_bytes()
         return hashlib.blake2b(data, digest_size=16).hexdigest(), decode(data, px), ""

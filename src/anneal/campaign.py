@@ -137,10 +137,10 @@ class Campaign:
     # -- what follows ------------------------------------------------------------------------------
 
     def evidence(self, upto: int | None = None) -> Answers:
-        """All that is to be learnt from: the answers, and the pairs that class labels (of the rounds
-        up to this one) stand for."""
-        labels = self.store.labels(upto)
-        return self.store.answers().then(label_pairs(labels, self.plan.rng(0)))
+        """All that is to be learnt from: the answers, and the pairs that class labels stand for; of all
+        rounds, or of those up to this one."""
+        labels = label_pairs(self.store.labels(upto), self.plan.rng(0))
+        return self.store.answers(upto).then(labels)
 
     def closure(self) -> Closure:
         return CLOSURES[self.plan.closure](self.size, self.evidence())

@@ -12,8 +12,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from anneal import embed, model, uncertainty
-from anneal.archive import Progress, silent
+from anneal import backbones, embed, model, uncertainty
+from anneal.archive import Archive, Progress, silent
 from anneal.backbones import Backbone
 from anneal.campaign import Campaign, Plan
 from anneal.diversity import DIVERSITIES
@@ -22,7 +22,7 @@ from anneal.index import unit
 from anneal.kept import disk
 from anneal.model import Depth
 from anneal.pairs import Answers, Floats, Ids, Pairs, Verdict
-from anneal.strategies import Snapshot, Strategy, cold, strategies
+from anneal.strategies import Select, Snapshot, Strategy, cold, strategies
 from anneal.train import Fit, Fitted, class_probabilities, fit
 from anneal.transitivity import CLOSURES, Closure, none
 
@@ -109,12 +109,26 @@ def first_questions(frozen: Floats, images: Ids, answers: Answers, n: int, rng: 
     return cold(Snapshot(unit(frozen), images, known), n, rng)
 
 
+def begin(folder: Path, archive: Archive, plan: Plan, watch: Watch = unwatched) -> Campaign:
+    """A new campaign: every image encoded, and the first questions in the queue."""
+    _pairs_only(plan)
+    backbone = backbones.load(plan.backbone)
+    images = np.arange(len(archive))
+    if len(images) < 2:
+        raise UsageError("One image alone has no other to be like: an archive needs two at least.")
+    frozen = embed.inputs(archive, backbone, "head", watch("encoding"))
+    embed.inputs(archive, backbone, cast(Depth, plan.depth), watch("encoding"))
+    save_vectors(folder / "rounds" / "frozen", unit(frozen))
+    campaign = Campaign.create(folder, archive, plan, images)
+    pairs = first_questions(frozen, images, Answers.none(), plan.per_round, plan.rng(3))
+    campaign.store.queue(0, pairs, "cold")
+    return campaign
+
+
 def turn(campaign: Campaign, backbone: Backbone, watch: Watch = unwatched) -> Learned:
     """One whole turn of a campaign: learn from every answer, keep model and vectors, ask anew."""
     plan, store = campaign.plan, campaign.store
-    strategy = strategy_of(plan)
-    if strategy.select is None:
-        raise UsageError(f"{plan.strategy} asks for classes, which a campaign of pairs cannot.")
+    select = _pairs_only(plan)
     answers = campaign.evidence()
     if not len(answers.given(Verdict.SIMILAR)) + len(answers.given(Verdict.DISSIMILAR)):
         raise UsageError(
@@ -122,12 +136,10 @@ def turn(campaign: Campaign, backbone: Backbone, watch: Watch = unwatched) -> Le
             "similar or dissimilar. Answer some of the queued pairs first."
         )
     number = len(store.rounds())
-    rng = plan.rng(1, number)
-    archive = campaign.archive()
-    kept = embed.inputs(archive, backbone, cast(Depth, plan.depth), watch("encoding"))
-    learned = learn(backbone, kept, campaign.images, answers, plan, rng, watch=watch)
+    kept = embed.inputs(campaign.archive(), backbone, cast(Depth, plan.depth), watch("encoding"))
+    learned = learn(backbone, kept, campaign.images, answers, plan, plan.rng(1, number), watch=watch)
     with timed(learned.seconds, "ask"):
-        pairs = strategy.select(learned.snapshot, plan.per_round, rng)
+        pairs = select(learned.snapshot, plan.per_round, plan.rng(2, number))
     folder = campaign.round_folder(number)
     about = {"anneal_plan": asdict(plan), "backbone": plan.backbone, "round": number}
     model.save(folder, learned.fitted.encoder, about)
@@ -135,6 +147,13 @@ def turn(campaign: Campaign, backbone: Backbone, watch: Watch = unwatched) -> Le
     note = {"alpha": learned.alpha, "loss": learned.fitted.loss, "answers": len(answers)}
     store.finish_round(number, {**note, "seconds": learned.seconds}, pairs, plan.strategy)
     return learned
+
+
+def _pairs_only(plan: Plan) -> Select:
+    select = strategy_of(plan).select
+    if select is None:
+        raise UsageError(f"--strategy {plan.strategy} asks for classes; a campaign asks about pairs.")
+    return select
 
 
 def save_vectors(folder: Path, vectors: Floats) -> None:

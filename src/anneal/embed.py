@@ -68,3 +68,18 @@ def vectors(
 
 def _tensor(rows: NDArray[Any]) -> torch.Tensor:
     return torch.from_numpy(np.array(rows))  # a copy: the kept rows are read-only
+
+
+@torch.inference_mode()
+def query(pixels: NDArray[np.uint8], backbone: Backbone, depth: Depth, encoder: Encoder | None) -> Floats:
+    """(m, px, px, 3) images from anywhere → (m, d) unit vectors, comparable with the archive's; in the
+    frozen space where there is no encoder yet."""
+    if encoder is None:
+        features = frozen(backbone, "head").eval()(backbone.normalise(_tensor(pixels)))
+        found: Floats = torch.nn.functional.normalize(features, dim=1).numpy()
+        return found
+    rows = pixels
+    if depth != "full":
+        rows = frozen(backbone, depth).eval()(backbone.normalise(_tensor(pixels))).numpy()
+    compared: Floats = encoder.eval()(prepare(rows, backbone))[0].numpy()
+    return compared

@@ -10,7 +10,7 @@ import io
 import json
 import math
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from anneal import embed, metrics
+from anneal import embed, metrics, plots
 from anneal.archive import SPLITS, Archive
 from anneal.backbones import Backbone
 from anneal.campaign import Campaign, Plan
@@ -152,36 +152,49 @@ class Stage:
     kept: NDArray[Any]  # what the encoder eats
     frozen: Floats  # pooled features without any training
 
+    @classmethod
+    def of(
+        cls, archive: Archive, truth: Truth, backbone: Backbone, depth: str, watch: Watch = unwatched
+    ) -> Stage:
+        """Encode the archive, or find it encoded."""
+        frozen = embed.inputs(archive, backbone, "head", watch("encoding"))
+        kept = embed.inputs(archive, backbone, cast(Depth, depth), watch("encoding"))
+        return cls(archive, truth, backbone, kept, frozen)
+
+
+Tell = Callable[[Row], None]
+"""Called with each row of the curve as it is finished."""
+
+
+def untold(row: Row) -> None:
+    pass
+
 
 def simulate(
-    archive: Archive,
-    truth: Truth,
-    backbone: Backbone,
-    simulation: Simulation,
-    out: Path,
-    watch: Watch = unwatched,
+    stage: Stage, simulation: Simulation, out: Path, watch: Watch = unwatched, tell: Tell = untold
 ) -> list[Row]:
     """Play every strategy in every trial, going on where an earlier run stopped. ``curve.csv`` is
-    written after each round, ``run.json`` after each campaign."""
+    written after each round, ``run.json`` and ``curve.png`` after each campaign."""
+    archive, truth = stage.archive, stage.truth
     _same_run(out, simulation, archive)
-    depth = cast(Depth, simulation.plan.depth)
-    frozen = embed.inputs(archive, backbone, "head", watch("encoding"))
-    kept = frozen if depth == "head" else embed.inputs(archive, backbone, depth, watch("encoding"))
-    stage = Stage(archive, truth, backbone, kept, frozen)
     rows: list[Row] = []
     about = _about(simulation, archive, truth)
     for trial in range(simulation.trials):
         plan = replace(simulation.plan, seed=simulation.plan.seed + trial)
         split = split_of(archive, plan.seed)
-        about["frozen"].append(score(unit(frozen), split, truth.classes))
+        about["frozen"].append(score(unit(stage.frozen), split, truth.classes))
         for name in simulation.strategies:
             campaign = _campaign(out, archive, replace(plan, strategy=name), split, trial)
             for row, seconds in play(stage, campaign, split, simulation, trial, watch):
                 rows.append(row)
                 about["seconds"].append([name, trial, row["round"], seconds])
                 write_text(out / "curve.csv", to_csv(rows))
+                tell(row)
             campaign.store.close()
             write_text(out / "run.json", json.dumps(about, indent=1))
+            untrained = float(np.mean([scores["map5_min"] for scores in about["frozen"]]))
+            title = f"{archive.root.name}, {plan.backbone}, depth {plan.depth}, {simulation.initial}"
+            plots.curve(rows, out / "curve.png", frozen=untrained, title=title)
     return rows
 
 
@@ -201,23 +214,12 @@ def play(
         yield about["row"], about["seconds"]
     for number in range(len(finished), simulation.rounds + 1):
         _answer(stage, campaign, simulation, number)
-        rng = plan.rng(1, number)
-        evidence, labels = campaign.evidence(number), store.labels(number)
-        learned = learn(
-            stage.backbone,
-            stage.kept,
-            campaign.images,
-            evidence,
-            plan,
-            rng,
-            labels={i: truth.names.index(name) for i, name in labels.items()},
-            watch=watch,
-        )
+        learned, rng = replay(stage, campaign, number, watch), plan.rng(2, number)
         with timed(learned.seconds, "ask"):
             questions = _ask(campaign, truth, learned, number, rng)
-        asked = store.answers()
+        asked, labels = store.answers(), store.labels(number)
+        fresh = store.answers(number, since=number) if number else campaign.evidence(0)
         known = sum(learned.closure.relations.count(v) for v in SETTLED)
-        fresh = store.answers(number) if number else evidence
         row: Row = {
             "strategy": plan.strategy,
             "trial": trial,
@@ -234,18 +236,33 @@ def play(
         yield row, learned.seconds
 
 
+def replay(stage: Stage, campaign: Campaign, number: int, watch: Watch = unwatched) -> Learned:
+    """What the machine learns in a round: the same each time, so that no model need be stored."""
+    labels = campaign.store.labels(number)
+    return learn(
+        stage.backbone,
+        stage.kept,
+        campaign.images,
+        campaign.evidence(number),
+        campaign.plan,
+        campaign.plan.rng(1, number),
+        labels={i: stage.truth.names.index(name) for i, name in labels.items()},
+        watch=watch,
+    )
+
+
 def _answer(stage: Stage, campaign: Campaign, simulation: Simulation, number: int) -> None:
     """The oracle's turn: it answers what stands in the queue, unless it has done so already."""
     plan, store, truth = campaign.plan, campaign.store, stage.truth
     if number == 0 and simulation.labelled:
         if not store.labels():
-            images = _draw(campaign.images, simulation.labelled, plan.rng(2))
+            images = _draw(campaign.images, simulation.labelled, plan.rng(3))
             _give_labels(campaign, truth, images, 0)
         return
-    if strategy_of(plan).label is not None or len(store.answers(number)):
+    if strategy_of(plan).label is not None or len(store.answers(number, since=number)):
         return
     if number == 0:
-        pairs = first_questions(stage.frozen, campaign.images, Answers.none(), plan.per_round, plan.rng(2))
+        pairs = first_questions(stage.frozen, campaign.images, Answers.none(), plan.per_round, plan.rng(3))
         store.queue(0, pairs, "cold")
     queue = store.questions()
     if queue.round != number or len(queue.pairs) < plan.per_round:

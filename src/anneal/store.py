@@ -55,6 +55,8 @@ def _version_1(db: sqlite3.Connection) -> None:
     )
 
 
+EVER = 2**62
+
 MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_version_1]
 """Entry i takes a file from version i to i + 1. Never change one that has been released."""
 
@@ -134,15 +136,15 @@ class Store:
                 [(a, b, v, annotator, asked, now, strategy, round) for a, b, v in answers],
             )
 
-    def answers(self, round: int | None = None) -> Answers:
-        """What stands: the last word of each annotator on each pair, in the order it was given; of
-        all rounds, or of one."""
+    def answers(self, upto: int | None = None, since: int = 0) -> Answers:
+        """What stands: the last word of each annotator on each pair, in the order it was given; of all
+        rounds, or of those from ``since`` up to ``upto``."""
         rows = self._db.execute(
             """SELECT a, b, verdict FROM answers
                WHERE id IN (SELECT max(id) FROM answers GROUP BY a, b, annotator) AND verdict != ?
-                 AND (? IS NULL OR round = ?)
+                 AND round BETWEEN ? AND ?
                ORDER BY id""",
-            (UNKNOWN, round, round),
+            (UNKNOWN, since, EVER if upto is None else upto),
         )
         a, b, verdicts = _columns(rows, 3)
         return Answers.of(Pairs.of(a, b), verdicts)
@@ -178,7 +180,7 @@ class Store:
         """Image → its class, the last word on each; of all rounds, or of those up to this one."""
         rows = self._db.execute(
             "SELECT image, class FROM labels WHERE round <= ? ORDER BY id",
-            (2**62 if upto is None else upto,),
+            (EVER if upto is None else upto,),
         )
         return dict(rows.fetchall())
 

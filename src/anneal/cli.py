@@ -1,0 +1,367 @@
+"""The command line. Heavy modules are imported inside the commands, so that --help is instant."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from anneal import __version__
+from anneal.errors import AnnealError
+
+if TYPE_CHECKING:
+    from anneal.archive import Archive
+    from anneal.campaign import Campaign
+    from anneal.cycle import Watch
+
+app = typer.Typer(
+    name="anneal",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="Turn a folder of remote-sensing images into a search engine that you teach by answering "
+    '"are these two similar?".',
+)
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+# -- options that several commands share ---------------------------------------------------------
+
+CampaignOption = Annotated[Path, typer.Option("--campaign", help="The campaign's folder.")]
+BackboneOption = Annotated[
+    str,
+    typer.Option(
+        help="efficientnet-lite0 (installed), resnet-18, a hub id, a model's folder, or random:NAME."
+    ),
+]
+DepthOption = Annotated[str, typer.Option(help="What is trained: head, last (stage too) or full.")]
+PxOption = Annotated[int, typer.Option(help="Images are scaled to PX × PX.")]
+StrategyHelp = "Which pairs to ask: mgue, bcgue, random; in simulate also cal."
+LossOption = Annotated[str, typer.Option(help="mix, contrastive (the paper's) or ntxent.")]
+ClosureOption = Annotated[str, typer.Option(help="What answers imply: full, single (the paper's) or none.")]
+DiversityOption = Annotated[str, typer.Option(help="kmeans (the paper's) or none.")]
+LambdaOption = Annotated[float, typer.Option("--lambda", help="λ in MGUE's threshold.")]
+SeedOption = Annotated[int, typer.Option(help="Determines every random choice.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for a script to read.")]
+
+
+def main() -> None:
+    """The entry point: a person's mistake ends in a sentence and an exit code, not in a traceback."""
+    try:
+        app()
+    except AnnealError as error:
+        err.print(f"[bold red]anneal:[/] {_escape(str(error))}")
+        sys.exit(error.exit_code)
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+) -> None:
+    if version:
+        out.print(__version__)
+        raise typer.Exit
+
+
+@app.command()
+def init(
+    archive: Annotated[Path, typer.Argument(help="A folder of images, or a manifest path[,class][,split].")],
+    campaign: CampaignOption = Path("campaign"),
+    backbone: BackboneOption = "efficientnet-lite0",
+    depth: DepthOption = "head",
+    px: PxOption = 224,
+    strategy: Annotated[str, typer.Option(help=StrategyHelp)] = "mgue",
+    per_round: Annotated[int, typer.Option(help="Questions a round.")] = 100,
+    loss: LossOption = "mix",
+    closure: ClosureOption = "full",
+    diversity: DiversityOption = "kmeans",
+    lam: LambdaOption = 3.0,
+    seed: SeedOption = 0,
+) -> None:
+    """Read an archive, encode it and queue the first questions.
+
+    Example: [bold]anneal init photos/ --campaign my-campaign[/]
+    """
+    from anneal.campaign import Plan
+
+    plan = Plan(backbone, depth, px, strategy, per_round, closure, diversity, lam, loss, seed)
+    with _bars() as watch:
+        from anneal import cycle
+
+        found = _open_archive(archive, px, campaign / "cache", watch)
+        made = cycle.begin(campaign, found, plan, watch)
+    _describe(found)
+    queued = made.standing().queued
+    out.print(f"[bold]{campaign}[/] is ready: {queued} questions are queued, and search works already:")
+    out.print(f"  anneal search {_escape(str(found.root / found.paths[0]))} --campaign {campaign}")
+
+
+@app.command("round")
+def round_(campaign: CampaignOption = Path("campaign"), as_json: JsonOption = False) -> None:
+    """Take one machine's turn: learn from every answer so far and queue the next questions.
+
+    Example: [bold]anneal round --campaign my-campaign[/]
+    """
+    from anneal.campaign import Campaign
+
+    opened = Campaign.open(campaign)
+    with _bars() as watch:
+        from anneal import backbones, cycle
+
+        learned = cycle.turn(opened, backbones.load(opened.plan.backbone), watch)
+    standing = opened.standing()
+    for number, contradiction in enumerate(learned.closure.contradictions):
+        if number < 5 and not as_json:
+            _print_contradiction(opened, contradiction.rows)
+    if as_json:
+        report = {**asdict(standing), "alpha": learned.alpha, "seconds": learned.seconds}
+        return out.print_json(json.dumps(report))
+    taken = sum(learned.seconds.values())
+    out.print(
+        f"Round {standing.rounds}: learnt from {standing.answers} answers and {standing.implied} pairs they "
+        f"imply in {taken:.0f} s; {standing.queued} new questions are queued."
+    )
+    return None
+
+
+@app.command()
+def status(campaign: CampaignOption = Path("campaign"), as_json: JsonOption = False) -> None:
+    """Say how far a campaign is.
+
+    Example: [bold]anneal status --campaign my-campaign[/]
+    """
+    from anneal.campaign import Campaign
+
+    opened = Campaign.open(campaign)
+    standing = opened.standing()
+    missing = opened.archive().missing()
+    if as_json:
+        return out.print_json(json.dumps({**asdict(standing), "missing": missing}))
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for name, value in asdict(standing).items():
+        table.add_row(name, str(value))
+    out.print(table)
+    if missing:
+        names = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
+        err.print(
+            f"[yellow]{len(missing)} files are gone from the archive since init[/] ({_escape(names)}): "
+            "what was kept of them is still searched and asked about."
+        )
+    return None
+
+
+@app.command()
+def search(
+    images: Annotated[list[Path], typer.Argument(help="Images of the archive, or any image files.")],
+    campaign: CampaignOption = Path("campaign"),
+    k: Annotated[int, typer.Option("-k", help="How many results.", min=1)] = 10,
+    panel: Annotated[Path | None, typer.Option(help="Draw the results into this picture.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the images most like an example.
+
+    Example: [bold]anneal search photos/harbour7.jpg -k 10 --campaign my-campaign --panel found.png[/]
+    """
+    from anneal import query
+    from anneal.campaign import Campaign
+
+    opened = Campaign.open(campaign)
+    archive = opened.archive()
+    with _bars() as watch:
+        found = query.search(opened, archive, images, k, watch("searching"))
+    listed = [[(archive.paths[i], s) for i, s in zip(hit.ids, hit.scores, strict=True)] for hit in found]
+    if as_json:
+        report = [
+            {"query": hit.name, "results": [{"path": path, "score": round(s, 6)} for path, s in results]}
+            for hit, results in zip(found, listed, strict=True)
+        ]
+        out.print_json(json.dumps(report))
+    else:
+        for hit, results in zip(found, listed, strict=True):
+            out.print(f"[bold]{_escape(hit.name)}[/]", soft_wrap=True)
+            for path, score in results:
+                out.print(f"  {score:.4f}  {_escape(path)}", soft_wrap=True)
+    if panel is not None:
+        from anneal import plots
+
+        cells = [
+            [(archive.pixels[i], f"{s:.3f}", None) for i, s in zip(hit.ids, hit.scores, strict=True)]
+            for hit in found
+        ]
+        plots.panel([(hit.pixels, Path(hit.name).name) for hit in found], cells, panel)
+        err.print(f"The picture is in {_escape(str(panel))}.")
+
+
+@app.command()
+def simulate(
+    archive: Annotated[Path, typer.Argument(help="Images in one folder a class, or a manifest.")],
+    strategy: Annotated[str, typer.Option(help=StrategyHelp + " Several, with commas.")] = "mgue,random",
+    rounds: Annotated[int, typer.Option(help="Rounds after the first questions.")] = 5,
+    per_round: Annotated[int, typer.Option(help="Bits a round.")] = 369,
+    initial: Annotated[str, typer.Option(help="cold, or labelled:N: class labels for N images.")] = "cold",
+    trials: Annotated[int, typer.Option(help="Repeat with seeds SEED, SEED + 1, …")] = 1,
+    seed: SeedOption = 0,
+    backbone: BackboneOption = "efficientnet-lite0",
+    depth: DepthOption = "head",
+    loss: LossOption = "mix",
+    closure: ClosureOption = "full",
+    diversity: DiversityOption = "kmeans",
+    lam: LambdaOption = 3.0,
+    px: PxOption = 224,
+    folder: Annotated[Path, typer.Option("--out", help="Where the curve goes.")] = Path("runs/simulate"),
+    cache: Annotated[
+        Path | None, typer.Option(help="Where pixels and features are kept [ANNEAL_CACHE].")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Play a campaign with an oracle that knows the classes, and draw the learning curve.
+
+    Stopped, it goes on where it was when the same command is given again.
+
+    Example: [bold]anneal simulate UCMerced/ --strategy mgue,random --initial labelled:84 --trials 3[/]
+    """
+    from anneal.campaign import Plan
+
+    plan = Plan(backbone, depth, px, "mgue", per_round, closure, diversity, lam, loss, seed)
+    names = tuple(name.strip() for name in strategy.split(","))
+    with _bars() as watch:
+        from anneal import backbones
+        from anneal import simulate as simulation
+
+        played = simulation.Simulation(plan, names, rounds, trials, initial)
+        found = _open_archive(archive, px, cache or _cache(), watch)
+        truth = simulation.Truth.of(found)
+        if not as_json:
+            _describe(found)
+        stage = simulation.Stage.of(found, truth, backbones.load(backbone), depth, watch)
+        rows = simulation.simulate(stage, played, folder, watch, simulation.untold if as_json else _tell)
+    if as_json:
+        out.print_json(json.dumps(rows))
+    else:
+        out.print(f"The curve is in {folder / 'curve.csv'} and {folder / 'curve.png'}.")
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option("--out", help="Where everything goes.")] = Path("demo"),
+    seed: SeedOption = 0,
+) -> None:
+    """See the whole thing work on a small drawn archive: no data, no network, no labels of yours.
+
+    Example: [bold]anneal demo --out demo[/]
+    """
+    out.print(
+        "These scenes are [bold]drawn, not real imagery[/]: they show how a campaign runs, not how good it "
+        "is on your archive.\n"
+    )
+    rows: list[dict[str, Any]] = []
+
+    def tell(row: dict[str, Any]) -> None:
+        rows.append(row)
+        _tell(row)
+
+    with _bars() as watch:
+        from anneal import demo as demonstration
+
+        demonstration.run(folder, seed, watch, tell)
+    _chart(rows)
+    out.print(f"\nThe curve:      {folder / 'curve.png'}")
+    out.print(f"Search results: {folder / 'retrieval.png'} (before and after; wrong ones framed red)")
+    out.print("\nNext, with images of your own:")
+    out.print("  anneal init FOLDER --campaign my-campaign      read them and queue the first questions")
+    out.print("  anneal search IMAGE --campaign my-campaign     find its look-alikes")
+    out.print("  anneal simulate FOLDER                         a curve, if they lie in class folders")
+
+
+# -- what the commands share -------------------------------------------------------------------
+
+
+def _tell(row: dict[str, Any]) -> None:
+    share = f"{row['similar_share']:4.0%} similar" if row["similar_share"] != "" else ""
+    out.print(
+        f"{row['strategy']:>8} trial {row['trial']} round {row['round']}: {row['bits']:5d} bits  "
+        f"mAP@5 {row['map5_min']:.3f}  {share:12}  {row['seconds']:5.1f} s"
+    )
+
+
+def _open_archive(source: Path, px: int, cache: Path, watch: Watch) -> Archive:
+    from anneal.archive import open_archive
+
+    return open_archive(source, px, cache, watch("reading"))
+
+
+def _describe(archive: Archive) -> None:
+    classes = len({label for label in archive.labels if label})
+    out.print(f"{len(archive)} images" + (f" in {classes} classes." if classes else "."))
+    if archive.skipped:
+        err.print(f"[yellow]{len(archive.skipped)} files could not be read and are left out:[/]")
+        for path, why in archive.skipped[:10]:
+            err.print(f"  {_escape(path)}: {_escape(why)}")
+        if len(archive.skipped) > 10:
+            err.print(f"  … and {len(archive.skipped) - 10} more")
+    if archive.duplicates:
+        err.print(f"[yellow]{len(archive.duplicates)} groups of files have the same content[/], for example")
+        err.print("  " + _escape(" = ".join(archive.paths[i] for i in archive.duplicates[0])))
+
+
+def _print_contradiction(campaign: Campaign, rows: tuple[int, ...]) -> None:
+    archive, evidence = campaign.archive(), campaign.evidence()
+    err.print("[yellow]These answers cannot all be true[/]; change one of them:")
+    for row in rows:
+        a, b = int(evidence.pairs.a[row]), int(evidence.pairs.b[row])
+        verdict = "similar" if evidence.verdicts[row] == 1 else "dissimilar"
+        err.print(f"  {_escape(archive.paths[a])} and {_escape(archive.paths[b])}: {verdict}")
+
+
+def _chart(rows: list[dict[str, Any]]) -> None:
+    """The curve as bars of text."""
+    out.print("\nmAP@5 by bits of annotation:")
+    for name in dict.fromkeys(row["strategy"] for row in rows):
+        for row in (row for row in rows if row["strategy"] == name):
+            bar = "█" * round(40 * row["map5_min"])
+            out.print(f"  {name:>7} {row['bits']:5d}  {bar} {row['map5_min']:.3f}")
+
+
+@contextmanager
+def _bars() -> Iterator[Watch]:
+    """Progress bars on standard error, one line a step; gone when the work is done."""
+    columns = (TextColumn("{task.description:>10}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bars:
+        tasks: dict[str, Any] = {}
+
+        def watch(step: str) -> Any:
+            if step not in tasks:
+                tasks[step] = bars.add_task(step, total=None, visible=False)
+
+            def update(done: int, total: int) -> None:
+                bars.update(tasks[step], completed=done, total=total, visible=done < total)
+
+            return update
+
+        try:
+            yield watch
+        except KeyboardInterrupt:
+            raise _StoppedError("Stopped. Give the same command again: it goes on where it was.") from None
+
+
+class _StoppedError(AnnealError):
+    exit_code = 130
+
+
+def _cache() -> Path:
+    home = os.environ.get("ANNEAL_CACHE")
+    return Path(home) if home else Path.home() / ".cache" / "anneal"
+
+
+def _escape(text: str) -> str:
+    return text.replace("[", r"\[")

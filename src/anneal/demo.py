@@ -1,0 +1,52 @@
+"""The whole thing on a small drawn archive: a campaign with an oracle, its curve, one retrieval picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from anneal import backbones, plots, scenes
+from anneal.archive import Archive, open_archive
+from anneal.campaign import Campaign, Plan
+from anneal.cycle import Watch, unwatched
+from anneal.index import nearest, unit
+from anneal.pairs import Floats, Ids
+from anneal.simulate import Simulation, Stage, Tell, Truth, replay, simulate, split_of, untold
+
+PER_KIND, PX = 40, 128
+
+
+def run(folder: Path, seed: int, watch: Watch = unwatched, tell: Tell = untold) -> None:
+    """Draw the archive (once), play mgue against random, draw ``curve.png`` and ``retrieval.png``."""
+    if not (folder / "archive").exists():
+        scenes.draw_archive(folder / "drawing", PER_KIND, seed, PX)
+        (folder / "drawing").rename(folder / "archive")  # so that half an archive is never taken for one
+    archive = open_archive(folder / "archive", PX, folder / "cache", watch("reading"))
+    plan = Plan(px=PX, per_round=60, seed=seed)
+    simulation = Simulation(plan, ("mgue", "random"), rounds=4)
+    stage = Stage.of(archive, Truth.of(archive), backbones.load(plan.backbone), plan.depth, watch)
+    simulate(stage, simulation, folder, watch, tell)
+
+    campaign = Campaign.open(folder / "trials" / "mgue-0")
+    trained = replay(stage, campaign, simulation.rounds).vectors
+    split = split_of(archive, seed)
+    queries = np.random.default_rng(seed).choice(split.val, 3, replace=False)
+    spaces = {"before": unit(stage.frozen), "after": trained}
+    _panel(archive, spaces, queries, split.test, folder / "retrieval.png")
+
+
+def _panel(archive: Archive, spaces: dict[str, Floats], queries: Ids, images: Ids, path: Path) -> None:
+    """Each query twice, in the space before training and after it."""
+    heads, results = [], []
+    for query in queries.tolist():
+        for when, vectors in spaces.items():
+            ranking = nearest(vectors, images, vectors[query][None], 8)
+            heads.append((archive.pixels[query], f"{archive.labels[query]}\n{when}"))
+            results.append(
+                [
+                    (archive.pixels[i], archive.labels[i], archive.labels[i] == archive.labels[query])
+                    for i in ranking.ids[0].tolist()
+                ]
+            )
+    plots.panel(heads, results, path, "drawn scenes: the query, then its 8 nearest; wrong ones framed red")

@@ -1,0 +1,68 @@
+"""Search by example: an image of the archive, or any image file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anneal.archive import Archive, Progress, read_image, silent
+from anneal.campaign import Campaign
+from anneal.errors import UsageError
+from anneal.index import nearest
+from anneal.model import Depth
+from anneal.pairs import Floats
+
+
+@dataclass(frozen=True)
+class Found:
+    """A query and its results, best first."""
+
+    name: str
+    pixels: NDArray[np.uint8]
+    ids: list[int]
+    scores: list[float]
+
+
+def search(
+    campaign: Campaign, archive: Archive, images: Sequence[Path], k: int, progress: Progress = silent
+) -> list[Found]:
+    """The k images most similar to each, in the newest metric space; never the image itself."""
+    vectors = campaign.vectors()
+    ids = [archive.find(path) for path in images]
+    outside = {path: pixels_of(path, archive.px) for path, i in zip(images, ids, strict=True) if i is None}
+    encoded = _encode(campaign, np.stack(list(outside.values()))) if outside else np.empty((0, 0))
+    place = {path: row for row, path in enumerate(outside)}
+    found = []
+    for number, (path, i) in enumerate(zip(images, ids, strict=True)):
+        others = np.arange(len(archive))
+        if i is not None:
+            others = np.delete(others, i)
+        query = encoded[place[path]] if i is None else np.asarray(vectors[i])
+        ranking = nearest(vectors, others, query[None], k)
+        name, pixels = (str(path), outside[path]) if i is None else (archive.paths[i], archive.pixels[i])
+        found.append(Found(name, pixels, ranking.ids[0].tolist(), ranking.scores[0].tolist()))
+        progress(number + 1, len(images))
+    return found
+
+
+def pixels_of(path: Path, px: int) -> NDArray[np.uint8]:
+    """An image file that need not be in the archive."""
+    if not path.is_file():
+        raise UsageError(f"{path} is neither an image of the archive nor a file: check the path.")
+    _, pixels, why = read_image(path, px)
+    if pixels is None:
+        raise UsageError(f"{path} could not be read as an image: {why}.")
+    return pixels
+
+
+def _encode(campaign: Campaign, pixels: NDArray[np.uint8]) -> Floats:
+    from anneal import backbones, embed, model  # only a query from outside needs the network
+
+    backbone, rounds = backbones.load(campaign.plan.backbone), campaign.store.rounds()
+    encoder = model.load(campaign.round_folder(rounds[-1][0]), backbone) if rounds else None
+    return embed.query(pixels, backbone, cast(Depth, campaign.plan.depth), encoder)
