@@ -28,6 +28,7 @@ class Plan:
 
     backbone: str = "efficientnet-lite0"
     depth: str = "head"
+    head: str = "anchored"
     px: int = 224
     strategy: str = "mgue"
     per_round: int = 100
@@ -40,6 +41,7 @@ class Plan:
     def __post_init__(self) -> None:
         _one_of("--closure", self.closure, CLOSURES)
         _one_of("--depth", self.depth, ("head", "last", "full"))
+        _one_of("--head", self.head, ("anchored", "paper"))
         _one_of("--diversity", self.diversity, ("kmeans", "none"))
         _one_of("--loss", self.loss, ("mix", "contrastive", "ntxent"))
         if not np.isfinite(self.lam):

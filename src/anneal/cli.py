@@ -44,6 +44,9 @@ BackboneOption = Annotated[
         help="efficientnet-lite0 (installed), resnet-18, a hub id, a model's folder, or random:NAME."
     ),
 ]
+HeadOption = Annotated[
+    str, typer.Option(help="anchored (starts at the frozen features) or paper (starts at random).")
+]
 DepthOption = Annotated[str, typer.Option(help="What is trained: head, last (stage too) or full.")]
 PxOption = Annotated[int, typer.Option(help="Images are scaled to PX × PX.")]
 StrategyHelp = "Which pairs to ask: mgue, bcgue, random; in simulate also cal."
@@ -79,6 +82,7 @@ def init(
     campaign: CampaignOption = Path("campaign"),
     backbone: BackboneOption = "efficientnet-lite0",
     depth: DepthOption = "head",
+    head: HeadOption = "anchored",
     px: PxOption = 224,
     strategy: Annotated[str, typer.Option(help=StrategyHelp)] = "mgue",
     per_round: Annotated[int, typer.Option(help="Questions a round.")] = 100,
@@ -94,7 +98,7 @@ def init(
     """
     from anneal.campaign import Plan
 
-    plan = Plan(backbone, depth, px, strategy, per_round, closure, diversity, lam, loss, seed)
+    plan = Plan(backbone, depth, head, px, strategy, per_round, closure, diversity, lam, loss, seed)
     with _bars() as watch:
         from anneal import cycle
 
@@ -213,6 +217,7 @@ def simulate(
     seed: SeedOption = 0,
     backbone: BackboneOption = "efficientnet-lite0",
     depth: DepthOption = "head",
+    head: HeadOption = "anchored",
     loss: LossOption = "mix",
     closure: ClosureOption = "full",
     diversity: DiversityOption = "kmeans",
@@ -232,7 +237,7 @@ def simulate(
     """
     from anneal.campaign import Plan
 
-    plan = Plan(backbone, depth, px, "mgue", per_round, closure, diversity, lam, loss, seed)
+    plan = Plan(backbone, depth, head, px, "mgue", per_round, closure, diversity, lam, loss, seed)
     names = tuple(name.strip() for name in strategy.split(","))
     with _bars() as watch:
         from anneal import backbones

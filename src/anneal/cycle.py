@@ -20,7 +20,7 @@ from anneal.diversity import DIVERSITIES
 from anneal.errors import UsageError
 from anneal.index import unit
 from anneal.kept import disk
-from anneal.model import Depth
+from anneal.model import Depth, Shape
 from anneal.pairs import Answers, Floats, Ids, Pairs, Verdict
 from anneal.strategies import Select, Snapshot, Strategy, cold, strategies
 from anneal.train import Fit, Fitted, class_probabilities, fit
@@ -76,6 +76,7 @@ def learn(
             Fit.at(depth, plan.loss),
             rng,
             images=images,
+            shape=Shape(anchored=plan.head == "anchored"),
             pair_classifier=strategy.pair_classifier,
             classes=classes,
             progress=watch("learning"),

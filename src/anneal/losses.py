@@ -48,10 +48,15 @@ def mix(s: Tensor, known: Tensor, weight: float = 0.3) -> Tensor:
     return ntxent(s, known) + weight * contrastive(s, known)
 
 
-def pair_bce(logits: Tensor, known: Tensor) -> Tensor:
-    """−y log P − (1 − y) log(1 − P), P the sigmoid of the (m, m) logits; balanced as above."""
-    similar, dissimilar = _masks(known)
-    return _balanced(F.softplus(-logits), similar, F.softplus(logits), dissimilar)
+def pair_bce(logits: Tensor, similar: Tensor) -> Tensor:
+    """−y log P − (1 − y) log(1 − P), P the sigmoid of the (p,) logits and y the (p,) truth; balanced
+    as the contrastive loss is."""
+    return _balanced(F.softplus(-logits), similar, F.softplus(logits), ~similar)
+
+
+def held_back(z: Tensor, anchor: Tensor) -> Tensor:
+    """Mean of (s − s₀)² over a batch: how far similarities have moved from their frozen values."""
+    return F.mse_loss(z @ z.T, anchor @ anchor.T)
 
 
 LOSSES: dict[str, Loss] = {"contrastive": contrastive, "ntxent": ntxent, "mix": mix}

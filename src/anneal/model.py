@@ -25,39 +25,70 @@ DEPTHS: tuple[Depth, ...] = ("head", "last", "full")
 
 @dataclass(frozen=True)
 class Shape:
-    """The paper's projection head, and a classifier whose widths the paper leaves open."""
+    """The projection head's two layers as in the paper; what it adds or leaves open is ours."""
 
     hidden: int = 512
     out: int = 256
+    anchored: bool = True  # start at the frozen geometry instead of at random (depth head only)
     classifier: tuple[int, int] = (64, 32)  # small: it is evaluated on every pair of the archive
 
 
 class Encoder(nn.Module):
     """Trainable part of the backbone + head of two layers. What it eats is the frozen part's output:
     pooled features with depth ``head``, a feature map with ``last``, normalised pixels with ``full``.
+
+    An *anchored* head adds what its two layers say, at first nothing, to the features' leading principal
+    components: training starts at the geometry of the frozen features and can only move away from it for
+    a reason. A head that starts at random is worse than no training until it has seen many answers.
     """
 
     mean: Tensor
     std: Tensor
+    centre: Tensor
+    components: Tensor
 
     def __init__(self, backbone: Backbone, depth: Depth, dim: int, shape: Shape) -> None:
         super().__init__()
-        self.depth = depth
+        self.depth, self.dim, self.shape = depth, dim, shape
+        self.anchored = shape.anchored and depth == "head"
         self.tail = trainable(backbone, depth)
         self.register_buffer("mean", torch.zeros(dim))
         self.register_buffer("std", torch.ones(dim))
-        self.head = nn.Sequential(nn.Linear(dim, shape.hidden), nn.ReLU(), nn.Linear(shape.hidden, shape.out))
+        last = nn.Linear(shape.hidden, shape.out)
+        self.head = nn.Sequential(nn.Linear(dim, shape.hidden), nn.ReLU(), last)
+        if self.anchored:
+            self.register_buffer("centre", torch.zeros(dim))
+            self.register_buffer("components", torch.zeros(dim, shape.out))
+            nn.init.zeros_(last.weight)
+            nn.init.zeros_(last.bias)
 
-    def standardise(self, features: Tensor) -> None:
-        """Centre and scale what enters the head by these features, (n, dim)."""
+    @torch.no_grad()
+    def settle(self, features: Tensor) -> None:
+        """Take scale, centre and principal components from these frozen features, (n, dim)."""
         self.mean.copy_(features.mean(dim=0))
         self.std.copy_(features.std(dim=0) + 1e-6)
+        if self.anchored:
+            rows = F.normalize(features, dim=1)
+            self.centre.copy_(rows.mean(dim=0))
+            rows = rows - self.centre
+            leading = torch.linalg.eigh(rows.T @ rows).eigenvectors.flip(1)[:, : self.shape.out]
+            self.components[:, : leading.shape[1]] = leading
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def anchor(self, features: Tensor) -> Tensor:
+        """(m, dim) → (m, out) unit rows: where an image stands before anything is learnt."""
+        return F.normalize((F.normalize(features, dim=1) - self.centre) @ self.components, dim=1)
+
+    def forward(self, x: Tensor, noise: float = 0.0) -> tuple[Tensor, Tensor]:
         """→ (what is compared in retrieval, what the loss sees), unit rows both. They differ with
         depth ``full``, where the head is dropped after training, as in the paper."""
         features = self.tail(x)  # (m, dim)
-        projected = F.normalize(self.head((features - self.mean) / self.std), dim=1)  # (m, out)
+        scaled = (features - self.mean) / self.std
+        if noise:
+            scaled = scaled + noise * torch.randn_like(scaled)
+        projected = self.head(scaled)  # (m, out)
+        if self.anchored:
+            projected = projected + self.anchor(features)
+        projected = F.normalize(projected, dim=1)
         compared = F.normalize(features, dim=1) if self.depth == "full" else projected
         return compared, projected
 
@@ -77,12 +108,12 @@ class PairClassifier(nn.Module):
         left, right = self.first.weight[:, : self.dim], self.first.weight[:, self.dim :]
         return z @ left.T, z @ right.T + self.first.bias
 
-    def forward(self, z: Tensor) -> Tensor:
-        """(m, dim) → (m, m) logits, symmetric."""
+    def forward(self, z: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        """(m, dim) and p pairs of its rows → (p,) logits, the same whichever row comes first."""
         left, right = self.halves(z)
-        hidden = F.relu(left[:, None, :] + right[None, :, :])  # (m, m, h1)
-        logit: Tensor = self.last(F.relu(self.second(hidden))).squeeze(-1)
-        return (logit + logit.T) / 2
+        both = torch.cat([left[i] + right[j], left[j] + right[i]])  # (2p, h1)
+        logit: Tensor = self.last(F.relu(self.second(F.relu(both)))).squeeze(1)
+        return logit.view(2, -1).mean(dim=0)
 
     @torch.inference_mode()
     def scorer(self, vectors: Floats) -> PairProbability:
@@ -138,10 +169,8 @@ def save(folder: Path, encoder: Encoder, about: dict[str, Any]) -> None:
         part = folder / "model.safetensors.tmp"
         save_file({k: v.contiguous() for k, v in encoder.state_dict().items()}, part)
         part.replace(folder / "model.safetensors")
-    dim = len(encoder.mean)
-    head = Shape(encoder.head[0].out_features, encoder.head[2].out_features)  # type: ignore[arg-type]
-    about = {**about, "depth": encoder.depth, "dim": dim, "head": asdict(head)}
-    write_text(folder / "model.json", json.dumps(about, indent=1))
+    shape = {"depth": encoder.depth, "dim": encoder.dim, "shape": asdict(encoder.shape)}
+    write_text(folder / "model.json", json.dumps({**about, **shape}, indent=1))
 
 
 def load(folder: Path, backbone: Backbone) -> Encoder:
@@ -151,7 +180,6 @@ def load(folder: Path, backbone: Backbone) -> Encoder:
         weights = load_file(folder / "model.safetensors")
     except FileNotFoundError:
         raise CampaignError(f"{folder} holds no model: run a round first.") from None
-    shape = Shape(hidden=about["head"]["hidden"], out=about["head"]["out"])
-    encoder = Encoder(backbone, about["depth"], about["dim"], shape)
+    encoder = Encoder(backbone, about["depth"], about["dim"], Shape(**about["shape"]))
     encoder.load_state_dict(weights)
     return encoder.eval()

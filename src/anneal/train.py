@@ -10,13 +10,13 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from anneal.archive import Progress, silent
 from anneal.backbones import Backbone
 from anneal.embed import prepare
 from anneal.errors import UsageError
-from anneal.losses import LOSSES, pair_bce
+from anneal.losses import LOSSES, held_back, pair_bce
 from anneal.model import Depth, Encoder, PairClassifier, Shape, trainable
 from anneal.pairs import Floats, Ids, Verdict
 from anneal.transitivity import Relations
@@ -29,10 +29,13 @@ class Fit:
     loss: str = "mix"  # the plain contrastive loss leaves MGUE no better than random (docs/method.md)
     steps: int = 200
     batch: int = 384  # images, each encoded once
-    lr: float = 1e-3
+    lr: float = 3e-4
     weight_decay: float = 1e-4
-    noise: float = 0.1  # on standardised features: the augmentation of depth head
+    noise: float = 0.1  # on the head's standardised input: the augmentation of depth head
+    hold: float = 3.0  # an anchored head: how firmly similarities of other images keep their frozen value
+    held: int = 128  # images a step that are held
     gamma: float = 0.5  # L = (1 − γ) L_metric + γ L_BCE, where a pair classifier is trained
+    classified: int = 8192  # pairs a step that the pair classifier sees, half of each kind at most
     class_weight: float = 0.5  # of the softmax's cross-entropy, where classes are known
 
     @classmethod
@@ -71,15 +74,15 @@ def fit(
     set the scale of the head's input. ``classes`` (−1 where unknown) trains a softmax on the
     head as well, ``pair_classifier`` BCGUE's classifier.
     """
-    if not known.count(Verdict.SIMILAR) + known.count(Verdict.DISSIMILAR):
+    if not len(known.members):
         raise UsageError("Nothing can be learnt yet: no pair has been judged similar or dissimilar.")
-    shape = shape or Shape()
+    pool = np.arange(len(kept)) if images is None else images
+    shape, dim = shape or Shape(), _dim(backbone, depth, kept)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(rng.integers(2**63)))
-        dim = _dim(backbone, depth, kept)
         encoder = Encoder(backbone, depth, dim, shape)
         if depth == "head":
-            encoder.standardise(torch.from_numpy(kept[slice(None) if images is None else images]))
+            encoder.settle(torch.from_numpy(kept[pool]))
         compared_dim = dim if depth == "full" else shape.out
         classifier = PairClassifier(compared_dim, shape.classifier) if pair_classifier else None
         softmax = None if classes is None else nn.Linear(shape.out, int(classes.max()) + 1)
@@ -89,18 +92,21 @@ def fit(
         metric_loss, losses = LOSSES[settings.loss], []
         for step in range(settings.steps):
             some = batch(known, settings.batch, rng)  # (m,)
-            x = prepare(kept[some], backbone)
-            if settings.noise:
-                x = x + settings.noise * encoder.std * torch.randn_like(x)
-            verdicts = torch.from_numpy(known.among(some, some))  # (m, m)
-            compared, z = encoder(x)
-            loss = metric_loss(z @ z.T, verdicts)
+            verdicts = known.among(some, some)  # (m, m)
+            compared, z = encoder(prepare(kept[some], backbone), settings.noise)
+            loss = metric_loss(z @ z.T, torch.from_numpy(verdicts))
             if classifier is not None:
-                bce = pair_bce(classifier(compared), verdicts)
+                i, j, similar = _some_pairs(verdicts, settings.classified, rng)
+                bce = pair_bce(classifier(compared, i, j), similar)
                 loss = (1 - settings.gamma) * loss + settings.gamma * bce
             if softmax is not None and classes is not None:
                 target = torch.from_numpy(classes[some])
-                loss = loss + settings.class_weight * F.cross_entropy(softmax(z), target, ignore_index=-1)
+                cross_entropy = F.cross_entropy(softmax(z), target, ignore_index=-1)
+                loss = loss + settings.class_weight * cross_entropy
+            if encoder.anchored and settings.hold:
+                others = rng.choice(pool, min(settings.held, len(pool)), replace=False)
+                x = prepare(kept[others], backbone)
+                loss = loss + settings.hold * held_back(encoder(x)[1], encoder.anchor(x))
             for group in optimizer.param_groups:  # cosine schedule, to zero
                 group["lr"] = settings.lr * (1 + math.cos(math.pi * step / settings.steps)) / 2
             optimizer.zero_grad()
@@ -111,6 +117,17 @@ def fit(
     parts.eval()
     tail = losses[-max(1, len(losses) // 10) :]
     return Fitted(encoder, classifier, softmax, float(np.mean(tail)))
+
+
+def _some_pairs(
+    verdicts: NDArray[np.int8], most: int, rng: np.random.Generator
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows i, columns j and truth of known pairs of a batch: all of them, or a draw of each kind."""
+    upper = np.triu(verdicts, k=1)
+    kinds = [np.argwhere(upper == verdict) for verdict in (Verdict.SIMILAR, Verdict.DISSIMILAR)]
+    kinds = [rng.permutation(kind)[: most // 2] for kind in kinds]
+    i, j = torch.from_numpy(np.concatenate(kinds)).unbind(dim=1)
+    return i, j, torch.arange(len(i)) < len(kinds[0])
 
 
 def batch(known: Relations, size: int, rng: np.random.Generator) -> Ids:
