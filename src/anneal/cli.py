@@ -49,7 +49,7 @@ HeadOption = Annotated[
 ]
 DepthOption = Annotated[str, typer.Option(help="What is trained: head, last (stage too) or full.")]
 PxOption = Annotated[int, typer.Option(help="Images are scaled to PX × PX.")]
-StrategyHelp = "Which pairs to ask: mgue, bcgue, random; in simulate also cal."
+StrategyHelp = "Which pairs to ask: mgue, bcgue, random, or module:function; in simulate also cal."
 LossOption = Annotated[str, typer.Option(help="mix, contrastive (the paper's) or ntxent.")]
 ClosureOption = Annotated[str, typer.Option(help="What answers imply: full, single (the paper's) or none.")]
 DiversityOption = Annotated[str, typer.Option(help="kmeans (the paper's) or none.")]
@@ -60,6 +60,8 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for a scri
 
 def main() -> None:
     """The entry point: a person's mistake ends in a sentence and an exit code, not in a traceback."""
+    # Threads that wait must not spin: beside any other work they would starve it, and themselves.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         app()
     except AnnealError as error:

@@ -22,7 +22,7 @@ from anneal.index import unit
 from anneal.kept import disk
 from anneal.model import Depth, Shape
 from anneal.pairs import Answers, Floats, Ids, Pairs, Verdict
-from anneal.strategies import Select, Snapshot, Strategy, cold, strategies
+from anneal.strategies import Select, Snapshot, Strategy, cold, named
 from anneal.train import Fit, Fitted, class_probabilities, fit
 from anneal.transitivity import CLOSURES, Closure, none
 
@@ -98,10 +98,7 @@ def learn(
 
 
 def strategy_of(plan: Plan) -> Strategy:
-    every = strategies(plan.lam, DIVERSITIES[plan.diversity])
-    if plan.strategy not in every:
-        raise UsageError(f"--strategy {plan.strategy!r}: choose among {', '.join(every)}.")
-    return every[plan.strategy]
+    return named(plan.strategy, plan.lam, DIVERSITIES[plan.diversity])
 
 
 def first_questions(frozen: Floats, images: Ids, answers: Answers, n: int, rng: np.random.Generator) -> Pairs:

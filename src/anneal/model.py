@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -104,7 +105,9 @@ class PairClassifier(nn.Module):
         self.last = nn.Linear(widths[1], 1)
 
     def halves(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """The first layer, split into one half per image."""
+        """The first layer, split into one half per image. The entries of a unit vector are small: scaled
+        to spread one, they are what the layer's initial weights are made for."""
+        z = z * math.sqrt(self.dim)
         left, right = self.first.weight[:, : self.dim], self.first.weight[:, self.dim :]
         return z @ left.T, z @ right.T + self.first.bias
 

@@ -305,7 +305,7 @@ def _share(answers: Answers) -> float | str:
 
 
 def _campaign(out: Path, archive: Archive, plan: Plan, split: Split, trial: int) -> Campaign:
-    folder = out / "trials" / f"{plan.strategy}-{trial}"
+    folder = out / "trials" / f"{plan.strategy.replace(':', '.')}-{trial}"
     if (folder / "campaign.sqlite").exists():
         return Campaign.open(folder)
     return Campaign.create(folder, archive, plan, split.train)

@@ -6,6 +6,8 @@ are no more), and keeps no state: to add one, write the function (docs/guide.md 
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +16,7 @@ import numpy as np
 
 from anneal import uncertainty
 from anneal.diversity import Diversity, best_per_cluster, kmeans
+from anneal.errors import UsageError
 from anneal.mining import Scorer, cosine, mine
 from anneal.pairs import UNKNOWN, Floats, Ids, Pairs
 from anneal.transitivity import Relations
@@ -136,8 +139,23 @@ class Strategy:
     pair_classifier: bool = False
 
 
+def named(name: str, lam: float = 3.0, diversity: Diversity = kmeans) -> Strategy:
+    """A strategy of this package by its name, or anybody's function as ``module:function``."""
+    module, _, function = name.partition(":")
+    if function:
+        sys.path[:0] = [""] * ("" not in sys.path)  # a module in the folder one works in
+        try:
+            return Strategy(name, getattr(importlib.import_module(module), function))
+        except (ImportError, AttributeError) as error:
+            raise UsageError(f"--strategy {name!r} could not be imported: {error}.") from error
+    every = strategies(lam, diversity)
+    if name not in every:
+        raise UsageError(f"--strategy {name!r}: choose among {', '.join(every)}, or give module:function.")
+    return every[name]
+
+
 def strategies(lam: float = 3.0, diversity: Diversity = kmeans) -> dict[str, Strategy]:
-    """Every strategy by name."""
+    """Those of this package, by name."""
     every = (
         Strategy("mgue", partial(mgue, lam=lam, diversity=diversity)),
         Strategy("bcgue", partial(bcgue, diversity=diversity), pair_classifier=True),

@@ -32,9 +32,9 @@ class Fit:
     lr: float = 3e-4
     weight_decay: float = 1e-4
     noise: float = 0.1  # on the head's standardised input: the augmentation of depth head
-    hold: float = 3.0  # an anchored head: how firmly similarities of other images keep their frozen value
+    hold: float = 1.0  # an anchored head: how firmly similarities of other images keep their frozen value
     held: int = 128  # images a step that are held
-    gamma: float = 0.5  # L = (1 − γ) L_metric + γ L_BCE, where a pair classifier is trained
+    gamma: float = 0.1  # L = (1 − γ) L_metric + γ L_BCE, where a pair classifier is trained
     classified: int = 8192  # pairs a step that the pair classifier sees, half of each kind at most
     class_weight: float = 0.5  # of the softmax's cross-entropy, where classes are known
 

@@ -1,0 +1,5 @@
+"""``python -m anneal`` is ``anneal``."""
+
+from anneal.cli import main
+
+main()

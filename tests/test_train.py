@@ -1,0 +1,236 @@
+"""Training: what a batch holds, that seeds decide, that the three depths learn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from anneal import backbones, embed, model
+from anneal.archive import open_archive
+from anneal.backbones import Backbone
+from anneal.errors import CampaignError, UsageError
+from anneal.losses import held_back, pair_bce
+from anneal.model import Encoder, PairClassifier, Shape
+from anneal.pairs import Answers, Floats, Pairs, Verdict
+from anneal.train import Fit, batch, class_probabilities, fit
+from anneal.transitivity import full, none
+
+PLAIN = Backbone("none", torch.nn.Identity(), torch.nn.Identity(), (0.0,), (1.0,))
+QUICK = Fit(steps=60, batch=32, held=16)
+
+
+def blobs(rng: np.random.Generator, kinds: int = 4, each: int = 12) -> tuple[Floats, np.ndarray]:
+    """Features in which two of every three directions are noise, so that there is something to learn."""
+    classes = np.repeat(np.arange(kinds), each)
+    centres = rng.normal(size=(kinds, 8))
+    noise = rng.normal(size=(len(classes), 16)) * 3
+    features = np.concatenate([centres[classes] + 0.3 * rng.normal(size=(len(classes), 8)), noise], axis=1)
+    return features.astype(np.float32), classes
+
+
+def answered(classes: np.ndarray, pairs: Pairs) -> Answers:
+    same = classes[pairs.a] == classes[pairs.b]
+    return Answers.of(pairs, np.where(same, Verdict.SIMILAR, Verdict.DISSIMILAR))
+
+
+def some_answers(classes: np.ndarray, rng: np.random.Generator, n: int = 120) -> Answers:
+    i, j = rng.integers(len(classes), size=(2, n))
+    return answered(classes, Pairs.of(i[i != j], j[i != j]))
+
+
+def separation(vectors: Floats, classes: np.ndarray) -> float:
+    """Mean similarity within classes minus between them."""
+    s, same = vectors @ vectors.T, classes[:, None] == classes[None, :]
+    return float(s[same].mean() - s[~same].mean())
+
+
+def test_a_batch_holds_every_known_image_while_they_are_few(rng: np.random.Generator) -> None:
+    known = full(10, answered(np.array([0, 0, 1, 1, 0, 0, 0, 0, 0, 0]), Pairs.of([0, 2], [1, 1]))).relations
+    assert batch(known, 384, rng).tolist() == [0, 1, 2]
+
+
+def test_a_large_batch_brings_similar_partners(rng: np.random.Generator) -> None:
+    """400 groups of two: drawn evenly, 64 images would hold two or three similar pairs."""
+    known = full(800, Answers.of(Pairs.of(np.arange(400), np.arange(400) + 400), np.ones(400))).relations
+    drawn = batch(known, 64, rng)
+    assert len(drawn) == len(set(drawn.tolist())) <= 64
+    assert all((i + 400) % 800 in drawn for i in drawn)
+
+
+@pytest.mark.parametrize("loss", ["mix", "contrastive", "ntxent"])
+@pytest.mark.parametrize("anchored", [True, False])
+def test_training_separates_what_was_answered(rng: np.random.Generator, loss: str, anchored: bool) -> None:
+    features, classes = blobs(rng)
+    known = full(len(classes), some_answers(classes, rng)).relations
+    settings = replace(QUICK, loss=loss, lr=3e-3)
+    fitted = fit(PLAIN, "head", features, known, settings, rng, shape=Shape(32, 16, anchored))
+    vectors, projected = embed.vectors(fitted.encoder, PLAIN, features)
+    assert vectors is projected
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    before = features / np.linalg.norm(features, axis=1, keepdims=True)
+    assert separation(vectors, classes) > separation(before, classes) + 0.2
+
+
+def test_the_seed_decides_the_weights(rng: np.random.Generator) -> None:
+    features, classes = blobs(rng)
+    known = full(len(classes), some_answers(classes, rng)).relations
+
+    def weights(seed: int) -> torch.Tensor:
+        torch.rand(seed + 1)  # the global generator must not matter
+        seeded = np.random.default_rng(seed)
+        fitted = fit(PLAIN, "head", features, known, replace(QUICK, steps=5), seeded, pair_classifier=True)
+        assert fitted.classifier is not None
+        parts = [*fitted.encoder.parameters(), *fitted.classifier.parameters()]
+        return torch.cat([p.flatten() for p in parts])
+
+    assert torch.equal(weights(3), weights(3))
+    assert not torch.equal(weights(3), weights(4))
+
+
+def test_training_leaves_the_global_generator_alone(rng: np.random.Generator) -> None:
+    features, classes = blobs(rng)
+    known = full(len(classes), some_answers(classes, rng)).relations
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    fit(PLAIN, "head", features, known, replace(QUICK, steps=2), rng)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_an_anchored_head_starts_at_the_frozen_geometry(rng: np.random.Generator) -> None:
+    features, _ = blobs(rng)
+    encoder = Encoder(PLAIN, "head", 24, Shape(32, 24))
+    encoder.settle(torch.from_numpy(features))
+    vectors, _ = embed.vectors(encoder, PLAIN, features)
+    rows = features / np.linalg.norm(features, axis=1, keepdims=True)
+    rows = rows - rows.mean(axis=0)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    np.testing.assert_allclose(vectors @ vectors.T, rows @ rows.T, atol=1e-5)
+
+
+def test_holding_keeps_images_nobody_asked_about_where_they_were(rng: np.random.Generator) -> None:
+    features, classes = blobs(rng)
+    known = full(48, answered(classes, Pairs.of([0, 1, 12, 24], [1, 12, 13, 25]))).relations
+
+    def moved(hold: float) -> float:
+        settings = replace(QUICK, hold=hold, lr=3e-3, noise=0.0)
+        encoder = fit(PLAIN, "head", features, known, settings, np.random.default_rng(0)).encoder
+        with torch.no_grad():
+            x = torch.from_numpy(features)
+            return float(held_back(encoder(x)[1], encoder.anchor(x)))
+
+    assert moved(10.0) < moved(0.0) / 3
+
+
+def test_nothing_known_is_said_in_a_sentence(rng: np.random.Generator) -> None:
+    unsure = none(48, Answers.of(Pairs.of([0], [1]), [Verdict.UNSURE])).relations
+    with pytest.raises(UsageError, match="no pair has been judged"):
+        fit(PLAIN, "head", blobs(rng)[0], unsure, QUICK, rng)
+
+
+def test_the_pair_classifier_is_order_free_and_its_scorer_agrees(rng: np.random.Generator) -> None:
+    torch.manual_seed(0)
+    classifier = PairClassifier(6, (5, 4))
+    z = torch.randn(7, 6)
+    i, j = torch.triu_indices(7, 7, 1)
+    there, back = classifier(z, i, j), classifier(z, j, i)
+    torch.testing.assert_close(there, back)
+    naive = []
+    for u, v in zip(z[i], z[j], strict=True):
+        logits = [
+            classifier.last(torch.relu(classifier.second(torch.relu(classifier.first(torch.cat(pair))))))
+            for pair in ((u, v), (v, u))
+        ]
+        naive.append(torch.stack(logits).mean())
+    torch.testing.assert_close(there, torch.stack(naive))
+    probability = classifier.scorer(z.numpy())(np.arange(7), np.arange(7))
+    np.testing.assert_allclose(probability[i, j], torch.sigmoid(there).detach().numpy(), atol=1e-6)
+
+
+def test_the_classifier_learns_what_was_answered(rng: np.random.Generator) -> None:
+    features, classes = blobs(rng)
+    known = full(len(classes), some_answers(classes, rng)).relations
+    fitted = fit(PLAIN, "head", features, known, replace(QUICK, lr=3e-3), rng, pair_classifier=True)
+    assert fitted.classifier is not None
+    vectors, _ = embed.vectors(fitted.encoder, PLAIN, features)
+    every = np.arange(len(classes))
+    probability = fitted.classifier.scorer(vectors)(every, every)
+    same = classes[:, None] == classes[None, :]
+    assert ((probability > 0.5) == same).mean() > 0.9
+
+
+def test_the_softmax_learns_the_classes_it_was_given(rng: np.random.Generator) -> None:
+    features, classes = blobs(rng)
+    given = np.where(np.arange(48) % 2, classes, -1)
+    known = full(48, answered(classes, Pairs.of(np.arange(1, 46, 2), np.arange(3, 48, 2)))).relations
+    fitted = fit(PLAIN, "head", features, known, replace(QUICK, lr=3e-3), rng, classes=given)
+    _, projected = embed.vectors(fitted.encoder, PLAIN, features)
+    probability = class_probabilities(fitted, projected)
+    np.testing.assert_allclose(probability.sum(axis=1), 1, atol=1e-5)
+    assert (probability.argmax(axis=1) == classes)[given >= 0].all()
+
+
+@pytest.mark.parametrize("depth", ["head", "last", "full"])
+@pytest.mark.parametrize("name", ["random:resnet-18", "random:efficientnet-lite0"])
+def test_every_depth_trains_and_comes_back_from_disk(
+    drawn: Path, cache: Path, tmp_path: Path, depth: model.Depth, name: str, rng: np.random.Generator
+) -> None:
+    archive = open_archive(drawn, 32, cache)
+    backbone = backbones.load(name)
+    kept = embed.inputs(archive, backbone, depth)
+    answers = answered(archive.classes, Pairs.of(rng.integers(0, 60, 40), rng.integers(60, 120, 40)))
+    known = full(len(archive), answers).relations
+    settings = replace(Fit.at(depth), steps=3, batch=12)
+    before = {k: v.clone() for k, v in backbone.upper.state_dict().items()}
+    encoder = fit(backbone, depth, kept, known, settings, rng).encoder
+    for key, value in backbone.upper.state_dict().items():
+        assert torch.equal(value, before[key]), "training must not touch the pretrained weights"
+    vectors, _ = embed.vectors(encoder, backbone, kept[:8])
+    model.save(tmp_path, encoder, {"note": "x"})
+    assert {f.name for f in tmp_path.iterdir()} == {"model.safetensors", "model.json"}
+    again, _ = embed.vectors(model.load(tmp_path, backbone), backbone, kept[:8])
+    np.testing.assert_allclose(again, vectors, atol=1e-6)
+    outside = embed.query(archive.pixels[:8], backbone, depth, encoder)
+    np.testing.assert_allclose(outside, vectors, atol=2e-3)  # `last` keeps half precision
+    assert vectors.shape[1] == (encoder.dim if depth == "full" else 256)
+
+
+def test_a_model_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(CampaignError, match="run a round first"):
+        model.load(tmp_path, PLAIN)
+
+
+def test_the_frozen_part_is_computed_once_and_resumed(drawn: Path, cache: Path, tmp_path: Path) -> None:
+    archive = replace(open_archive(drawn, 32, cache), folder=tmp_path)
+    calls: list[int] = []
+
+    class Counting(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            calls.append(len(x))
+            if sum(calls) > 100:
+                raise KeyboardInterrupt
+            return x.mean(dim=(2, 3))
+
+    backbone = Backbone("counted", None, Counting(), (0.0,) * 3, (1.0,) * 3)
+    with pytest.raises(KeyboardInterrupt):
+        embed.inputs(archive, backbone, "head")
+    assert calls == [1, 64, 56]  # one image to learn the shape, one batch kept, one lost
+    calls.clear()
+    kept = embed.inputs(archive, backbone, "head")
+    assert calls == [1, 56]
+    calls.clear()
+    np.testing.assert_array_equal(embed.inputs(archive, backbone, "head"), kept)
+    assert calls == [1]
+    expected = np.asarray(archive.pixels, dtype=np.float32).mean(axis=(1, 2)) / 255
+    np.testing.assert_allclose(kept, expected, atol=1e-4)
+
+
+def test_bce_is_balanced_and_has_its_minus() -> None:
+    logits, similar = torch.tensor([2.0, -1.0, 0.5]), torch.tensor([True, False, False])
+    p = torch.sigmoid(logits)
+    expected = (-p[0].log() + (-(1 - p[1]).log() - (1 - p[2]).log()) / 2) / 2
+    torch.testing.assert_close(pair_bce(logits, similar), expected)
