@@ -180,11 +180,11 @@ def test_pixels_are_what_pillow_decodes_and_resizes(drawn: Path, tmp_path: Path)
         np.testing.assert_array_equal(archive.pixels[i], resized(tmp_path / path, 224), err_msg=path)
 
 
-def test_a_large_jpeg_decoded_coarsely_looks_the_same(drawn: Path, tmp_path: Path) -> None:
-    with Image.open(drawn / "river" / "river_000.jpg") as image:
-        image.resize((1000, 900), Image.Resampling.BICUBIC).save(tmp_path / "large.jpg", quality=95)
+def test_a_large_jpeg_is_decoded_no_coarser_than_it_is_shown(tmp_path: Path) -> None:
+    busy = Image.fromarray(noise(4, 40)).resize((300, 270), Image.Resampling.BICUBIC)
+    busy.save(tmp_path / "large.jpg", quality=95)
     ours = decode((tmp_path / "large.jpg").read_bytes(), 64).astype(int)
-    assert np.abs(ours - resized(tmp_path / "large.jpg", 64)).mean() < 3
+    assert np.abs(ours - resized(tmp_path / "large.jpg", 64)).mean() < 12  # at half of it, more than 20
 
 
 def test_reading_tells_how_far_it_is(drawn: Path, tmp_path: Path) -> None:
@@ -231,9 +231,9 @@ def test_another_file_another_size_and_another_class_are_read_anew(tmp_path: Pat
     source = listed(tmp_path, "path,class\na.png,x\n")
     first = open_archive(source, PX, tmp_path / "cache")
     assert open_archive(source, 8, tmp_path / "cache").pixels.shape == (1, 8, 8, 3)
-    listed(tmp_path, "path,class\na.png,y\n")
+    source.write_text("path,class\na.png,y\n")
     assert open_archive(source, PX, tmp_path / "cache").labels == ("y",)
-    listed(tmp_path, "path,class\na.png,x\nb.png,y\n")
+    source.write_text("path,class\na.png,x\nb.png,y\n")
     assert open_archive(source, PX, tmp_path / "cache").paths == ("a.png", "b.png")
     assert reopen(tmp_path, first.folder, PX).paths == ("a.png",)
 
@@ -296,6 +296,8 @@ def test_an_image_is_found_by_any_path_that_means_it(tmp_path: Path, monkeypatch
     assert archive.find(Path("a.png")) == 2
     (tmp_path / "way").symlink_to(tmp_path / "in")
     assert archive.find(tmp_path / "way" / "x" / "a.png") == 0
+    (tmp_path / "other.png").symlink_to(tmp_path / "in" / "x" / "b.png")
+    assert archive.find(tmp_path / "other.png") == 1
 
 
 def test_a_stranger_is_not_found(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
 
 from anneal.mining import Mined
 from anneal.pairs import Floats, Ids, Pairs
@@ -47,7 +48,8 @@ def best_per_cluster(points: Floats, scores: Floats, n: int, rng: np.random.Gene
     if n >= len(points):
         return np.arange(len(points))
     seed = int(rng.integers(2**31))
-    with warnings.catch_warnings():
+    # One thread: the work is small, and threads that wait for each other on a busy machine take longer.
+    with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # coinciding points: handled below
         cluster = KMeans(n, n_init=1, random_state=seed).fit_predict(points)
     first = np.unique(cluster, return_index=True)[1]  # sorted by score, so the first is the best

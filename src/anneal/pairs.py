@@ -59,7 +59,7 @@ class Pairs:
         return zip(self.a.tolist(), self.b.tolist(), strict=True)
 
     def __getitem__(self, rows: ArrayLike | slice) -> Pairs:
-        picked = rows if isinstance(rows, slice) else np.asarray(rows)
+        picked = rows if isinstance(rows, slice) else np.asarray(rows) if np.size(rows) else slice(0)
         return Pairs(self.a[picked], self.b[picked])
 
     def then(self, more: Pairs) -> Pairs:
@@ -91,6 +91,10 @@ class Answers:
     def then(self, more: Answers) -> Answers:
         verdicts = np.concatenate([self.verdicts, more.verdicts])
         return Answers(self.pairs.then(more.pairs), verdicts)
+
+    def without(self, rows: Ids) -> Answers:
+        left = np.delete(np.arange(len(self)), rows)
+        return Answers(self.pairs[left], self.verdicts[left])
 
     def given(self, verdict: Verdict) -> Pairs:
         """The pairs that got this verdict."""

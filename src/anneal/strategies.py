@@ -86,6 +86,8 @@ def bcgue(
 def random(snapshot: Snapshot, n: int, rng: np.random.Generator) -> Pairs:
     """Any unknown pairs, each as likely as another."""
     found = Pairs.none()
+    if len(snapshot.images) < 2:
+        return found
     for _ in range(20):  # drawing is quick while most pairs are unknown …
         i, j = rng.choice(snapshot.images, (2, 2 * n + 16))
         found = _fresh(snapshot, found.then(Pairs.of(i[i != j], j[i != j])))
@@ -102,8 +104,10 @@ def cold(snapshot: Snapshot, n: int, rng: np.random.Generator, *, reach: int = 1
     to the one in ``reach`` images.
     """
     images = np.unique(snapshot.images)
-    farthest = max(len(images) // reach, 2)
     found = Pairs.none()
+    if len(images) < 2:
+        return found
+    farthest = max(len(images) // reach, 2)
     for _ in range(20):
         anchors = rng.permutation(images)[: n + 16]
         rank = np.exp(rng.uniform(0, np.log(farthest), len(anchors))).astype(np.int64)

@@ -142,9 +142,8 @@ def single(n: int, answers: Answers) -> Closure:
     S and D being the 0/1 matrices of the answers, the implied pairs are those of S·S and S·D + D·S.
     """
     similar, dissimilar = _settled(n, answers)
-    s, d = similar.astype(np.int32), dissimilar.astype(np.int32)  # int8 counts would wrap round
-    step, across = (s @ s).astype(bool), (s @ d + d @ s).astype(bool)
-    answered = (s + d).astype(bool)
+    step, across = _step(similar, dissimilar)
+    answered = (similar + dissimilar).astype(bool)
     both = _edges(similar.multiply(dissimilar))
     contested = _edges(_without(step, answered).multiply(across))
     found = {_both(answers, a, b) for a, b in both}
@@ -159,14 +158,11 @@ def single(n: int, answers: Answers) -> Closure:
         near = _row(answers, one, over, Verdict.SIMILAR)
         far = _row(answers, over, other, Verdict.DISSIMILAR)
         found.add(_path(answers, similar, a, b) | {near, far})
-    relations = _explicit(
-        n,
-        answers,
-        similar + _without(step, answered),
-        dissimilar + _without(across, answered),
-        contested.then(both),
-    )
-    return Closure(relations, _contradictions(found))
+    doubtful = np.array(sorted({row for rows in found for row in rows}), dtype=np.int64)
+    if len(doubtful):  # what a contradiction touches implies nothing
+        step, across = _step(*_settled(n, answers.without(doubtful)))
+    near, far = similar + _without(step, answered), dissimilar + _without(across, answered)
+    return Closure(_explicit(n, answers, near, far, contested.then(both)), _contradictions(found))
 
 
 def full(n: int, answers: Answers) -> Closure:
@@ -221,6 +217,12 @@ def _settled(n: int, answers: Answers) -> tuple[csr_array, csr_array]:
     """The similar and the dissimilar answers as 0/1 matrices."""
     similar, dissimilar = answers.given(Verdict.SIMILAR), answers.given(Verdict.DISSIMILAR)
     return _symmetric(n, similar.a, similar.b), _symmetric(n, dissimilar.a, dissimilar.b)
+
+
+def _step(similar: csr_array, dissimilar: csr_array) -> tuple[csr_array, csr_array]:
+    """The pairs one step away, S·S and S·D + D·S, as booleans."""
+    s, d = similar.astype(np.int32), dissimilar.astype(np.int32)  # int8 counts would wrap round
+    return (s @ s).astype(bool), (s @ d + d @ s).astype(bool)
 
 
 def _edges(matrix: csr_array) -> Pairs:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import expit
 
 from anneal.pairs import Floats, Ids, Verdict
 from anneal.transitivity import Relations
@@ -96,7 +97,7 @@ class PairProbability:
     def __call__(self, rows: Ids, columns: Ids) -> Floats:
         there = self._logit(self.left[rows], self.right[columns])
         back = self._logit(self.left[columns], self.right[rows]).T
-        probability: Floats = 1 / (1 + np.exp(-(there + back) / 2))
+        probability: Floats = expit((there + back) / 2)
         return probability
 
     def _logit(self, left: Floats, right: Floats, rows: int = 64) -> Floats:
