@@ -101,15 +101,19 @@ def test_training_leaves_the_global_generator_alone(rng: np.random.Generator) ->
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_an_anchored_head_starts_at_the_frozen_geometry(rng: np.random.Generator) -> None:
+def test_an_anchored_head_starts_from_the_frozen_geometry(rng: np.random.Generator) -> None:
     features, _ = blobs(rng)
     encoder = Encoder(PLAIN, "head", 24, Shape(32, 24))
     encoder.settle(torch.from_numpy(features))
+    near, _ = embed.vectors(encoder, PLAIN, features)
+    torch.nn.init.zeros_(encoder.head[2].weight)  # type: ignore[arg-type]
+    torch.nn.init.zeros_(encoder.head[2].bias)  # type: ignore[arg-type]
     vectors, _ = embed.vectors(encoder, PLAIN, features)
     rows = features / np.linalg.norm(features, axis=1, keepdims=True)
     rows = rows - rows.mean(axis=0)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     np.testing.assert_allclose(vectors @ vectors.T, rows @ rows.T, atol=1e-5)
+    assert np.corrcoef((near @ near.T).ravel(), (rows @ rows.T).ravel())[0, 1] > 0.9
 
 
 def test_holding_keeps_images_nobody_asked_about_where_they_were(rng: np.random.Generator) -> None:

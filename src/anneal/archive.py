@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import importlib.util
 import io
 import json
 import os
+import struct
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +31,11 @@ from anneal.kept import Kept
 from anneal.pairs import Ids
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".webp", ".gif", ".jp2"}
+TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+UNREADABLE = (OSError, ValueError, SyntaxError, OverflowError, struct.error, Image.DecompressionBombError)
 SPLITS = ("train", "val", "test")
+Reading = tuple[str, NDArray[np.uint8] | None, str]
+"""(digest of a file, its pixels, why not): pixels or a reason, never both."""
 Progress = Callable[[int, int], None]
 """Called with (done, all) as work goes on."""
 
@@ -83,13 +90,11 @@ class Archive:
 
     def find(self, path: Path) -> int | None:
         """The id of a file of this archive, given as a path on disk or relative to the root."""
-        rows = {name: i for i, name in enumerate(self.paths)}
-        if path.as_posix() in rows:
-            return rows[path.as_posix()]
-        try:
-            return rows.get(path.resolve().relative_to(self.root.resolve()).as_posix())
-        except ValueError:
-            return None
+        rows = {os.path.normpath(name): i for i, name in enumerate(self.paths)}
+        root = self.root
+        ways = (path, os.path.relpath(path, root), os.path.relpath(path.resolve(), root.resolve()))
+        names = [os.path.normpath(str(way)) for way in ways]
+        return next((rows[name] for name in names if name in rows), None)
 
     def missing(self) -> list[str]:
         """Paths that are gone from the disk; what was kept of them still serves."""
@@ -106,7 +111,8 @@ def open_archive(
     folder = cache / _fingerprint(root, entries, px)
     kept = Kept(folder / "pixels", np.uint8, (px, px, 3))
     if not kept.complete:
-        _read_all(root, entries, px, kept, progress, workers or os.cpu_count() or 1)
+        with kept.writing(), _quiet():
+            _read_all(root, entries, px, kept, progress, workers or os.cpu_count() or 1)
     return _archive(root, kept, folder)
 
 
@@ -141,7 +147,7 @@ def _read_all(
             some = entries[start : start + 256]
             rows = []
             for entry, (digest, image, why) in zip(
-                some, pool.map(lambda e: read_image(root / e.path, px), some), strict=True
+                some, pool.map(lambda e: _read(root / e.path, px), some), strict=True
             ):
                 if image is None:
                     skipped.append([entry.path, why])
@@ -151,15 +157,29 @@ def _read_all(
             block = np.stack(rows) if rows else np.empty((0, px, px, 3), dtype=np.uint8)
             kept.append(block, {"images": images, "skipped": skipped})
             progress(start + len(some), len(entries))
-    kept.finish({"images": images, "skipped": skipped})
+    if not kept.complete:
+        kept.finish({"images": images, "skipped": skipped})
 
 
-def read_image(path: Path, px: int) -> tuple[str, NDArray[np.uint8] | None, str]:
-    """(digest of the file, pixels, why not): the pixels are None and the reason is given, or neither."""
+def read_image(path: Path, px: int) -> Reading:
+    """One image file, in or out of an archive."""
+    with _quiet():
+        return _read(path, px)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Odd files make decoders warn; what matters is said in a reading. Not per file: filters are global."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _read(path: Path, px: int) -> Reading:
     try:
         data = path.read_bytes()
-        return hashlib.blake2b(data, digest_size=16).hexdigest(), decode(data, px), ""
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        return hashlib.blake2b(data, digest_size=16).hexdigest(), _decode(data, px), ""
+    except UNREADABLE as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         return "", None, reason.replace(str(path), path.name)
 
@@ -170,52 +190,71 @@ def decode(data: bytes, px: int) -> NDArray[np.uint8]:
     Eight-bit images are taken as they are. Deeper ones are stretched between their 2nd and 98th
     percentile, band by band; of many bands the first three are shown, of one or two the first.
     """
+    with _quiet():
+        return _decode(data, px)
+
+
+def _decode(data: bytes, px: int) -> NDArray[np.uint8]:
+    if data[:4] in TIFF:
+        raster = _decode_raster(data, px)
+        if raster is not None:
+            return raster
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            with Image.open(io.BytesIO(data)) as image:
-                if image.mode.startswith(("I", "F")):
-                    return _stretch(np.asarray(image, dtype=np.float32)[..., None], px)
-                image.draft("RGB", (px, px))  # JPEG: decode no finer than needed
-                small = image.convert("RGB").resize((px, px), Image.Resampling.BILINEAR)
-                return np.asarray(small)
+        with Image.open(io.BytesIO(data)) as image:
+            if image.mode.startswith(("I", "F")):
+                return _stretch(np.asarray(image, dtype=np.float32)[..., None], px)
+            image.draft("RGB", (px, px))  # JPEG: decode no finer than needed
+            plain = image.convert("RGBA") if "transparency" in image.info else image
+            return np.asarray(plain.convert("RGB").resize((px, px), Image.Resampling.BILINEAR))
     except UnidentifiedImageError:
-        if data[:4] in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):
-            return _decode_raster(data, px)
         raise ValueError("not an image that can be read") from None
 
 
-def _decode_raster(data: bytes, px: int) -> NDArray[np.uint8]:
-    """A TIFF of many bands or of 16 bits and more, by rasterio."""
+def _decode_raster(data: bytes, px: int) -> NDArray[np.uint8] | None:
+    """A TIFF with bands or depths that Pillow does not do justice to; None for any other."""
     try:
-        import rasterio
-        from rasterio.errors import NotGeoreferencedWarning, RasterioError
+        import rasterio  # noqa: F401 - the package as a whole, as find_spec sees it
+        from rasterio.errors import RasterioError
         from rasterio.io import MemoryFile
     except ImportError:
-        raise ValueError("a multiband or 16-bit TIFF needs rasterio: pip install 'anneal[geo]'") from None
+        bits = _bits(data)
+        if len(bits) > 1 and (max(bits) > 8 or len(bits) > 4):
+            raise ValueError("a multiband or 16-bit TIFF needs rasterio: pip install 'anneal[geo]'") from None
+        return None
     try:
-        with warnings.catch_warnings(), rasterio.Env(), MemoryFile(data) as file:
-            warnings.simplefilter("ignore", NotGeoreferencedWarning)
-            with file.open() as raster:
-                bands = list(range(1, min(raster.count, 3) + 1)) if raster.count > 2 else [1]
-                read = raster.read(bands, out_shape=(len(bands), px, px), masked=True)
-                valid = np.ma.filled(read.astype(np.float32), np.nan)
-                if raster.dtypes[0] == "uint8":
-                    return _colour(np.nan_to_num(np.moveaxis(valid, 0, -1)).astype(np.uint8))
-                return _stretch(np.moveaxis(valid, 0, -1), px)
+        with MemoryFile(data) as file, file.open() as raster:
+            if raster.dtypes[0] == "uint8" and raster.count in (1, 3, 4):
+                return None
+            bands = [1, 2, 3] if raster.count > 2 else [1]
+            read = raster.read(bands, out_shape=(len(bands), px, px), masked=True)
+            values = np.abs(read) if np.iscomplexobj(read) else read
+            values = np.moveaxis(np.ma.filled(values.astype(np.float32), np.nan), 0, -1)
+            if raster.dtypes[0] == "uint8":
+                return _colour(np.nan_to_num(values).astype(np.uint8))
+            return _stretch(values, px)
     except RasterioError as error:
         raise ValueError(f"not a TIFF that can be read: {error}") from error
 
 
+def _bits(data: bytes) -> tuple[int, ...]:
+    """Bits of each band, by the TIFF's own header."""
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            return tuple(getattr(image, "tag_v2", {}).get(258, (8,)))
+    except UnidentifiedImageError:
+        return (16, 16)  # Pillow knows no way to show it
+
+
 def _stretch(bands: NDArray[np.float32], px: int) -> NDArray[np.uint8]:
-    """(h, w, c) of any range → (px, px, 3) uint8, each band between its 2nd and 98th percentile."""
+    """(h, w, c) of any range → (px, px, 3) uint8, each band between its 2nd and 98th percentile; black
+    where there is no data."""
+    bands = np.where(np.isfinite(bands), bands, np.nan)
+    if np.isnan(bands).all(axis=(0, 1)).any():
+        raise ValueError("a band of it holds no data")
     low, high = np.nanpercentile(bands, (2, 98), axis=(0, 1))
     scaled = np.clip((bands - low) / np.maximum(high - low, 1e-6), 0, 1) * 255
     image = _colour(np.nan_to_num(scaled).astype(np.uint8))
-    if image.shape[:2] == (px, px):
-        return image
-    small = Image.fromarray(image).resize((px, px), Image.Resampling.BILINEAR)
-    return np.asarray(small)
+    return np.asarray(Image.fromarray(image).resize((px, px), Image.Resampling.BILINEAR))
 
 
 def _colour(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -249,11 +288,16 @@ def _class_of(path: str) -> str:
 
 
 def _manifest(path: Path) -> list[Entry]:
-    with path.open(newline="", encoding="utf-8-sig") as lines:
-        rows = csv.DictReader(lines)
-        if "path" not in (rows.fieldnames or []):
-            raise UsageError(f"{path} has no column 'path': a manifest is path[,class][,split].")
-        entries = [Entry(row["path"], row.get("class") or "", row.get("split") or "") for row in rows]
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is not a CSV manifest in UTF-8: path[,class][,split].") from None
+    rows = csv.DictReader(lines)
+    if "path" not in (rows.fieldnames or []):
+        raise UsageError(f"{path} has no column 'path': a manifest is path[,class][,split].")
+    entries = [Entry(row["path"] or "", row.get("class") or "", row.get("split") or "") for row in rows]
+    if not all(entry.path for entry in entries):
+        raise UsageError(f"{path} has a line without a path: each line names one image.")
     if not entries:
         raise UsageError(f"{path} lists no image.")
     names = [entry.path for entry in entries]
@@ -269,7 +313,9 @@ def _manifest(path: Path) -> list[Entry]:
 
 def _fingerprint(root: Path, entries: list[Entry], px: int) -> str:
     """Changes when a file is added, removed or written again; reads none of them."""
-    listing: list[Any] = [px, str(root.resolve())]
+    tiff = any(entry.path.lower().endswith((".tif", ".tiff")) for entry in entries)
+    rasterio = tiff and importlib.util.find_spec("rasterio") is not None  # reads what Pillow cannot
+    listing: list[Any] = [px, str(root.resolve()), rasterio]
     for entry in entries:
         try:
             seen = (root / entry.path).stat()

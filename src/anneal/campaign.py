@@ -125,6 +125,10 @@ class Campaign:
 
     def answer_all(self, pairs: Pairs, verdicts: Sequence[int], annotator: str = "me") -> None:
         """Many answers in one step: all of them are kept, or none."""
+        if len(pairs) and not (pairs.a.min() >= 0 and pairs.b.max() < self.size):
+            raise UsageError(f"A pair names an image outside 0 … {self.size - 1}.")
+        if not set(verdicts) <= {UNKNOWN, *Verdict}:
+            raise UsageError("A verdict is 1 (similar), 2 (dissimilar), 3 (unsure), or 0 to take one back.")
         queue = self.store.questions()
         rows = [(a, b, int(v)) for (a, b), v in zip(pairs, verdicts, strict=True)]
         self.store.add_answers(rows, annotator=annotator, strategy=queue.strategy, round=queue.round)
@@ -150,7 +154,6 @@ class Campaign:
     def standing(self) -> Standing:
         answers, closure = self.store.answers(), self.closure()
         relations = closure.relations
-        known = relations.count(Verdict.SIMILAR) + relations.count(Verdict.DISSIMILAR)
         similar, dissimilar, unsure = (len(answers.given(v)) for v in Verdict)
         pairs = self.store.questions().pairs
         return Standing(
@@ -160,7 +163,7 @@ class Campaign:
             dissimilar=dissimilar,
             unsure=unsure,
             labels=len(self.store.labels()),
-            implied=max(known - similar - dissimilar, 0),
+            implied=relations.implied(answers),
             contradictions=len(closure.contradictions),
             rounds=len(self.store.rounds()),
             queued=int((relations.of(pairs) == UNKNOWN).sum()),

@@ -33,12 +33,13 @@ def inputs(archive: Archive, backbone: Backbone, depth: Depth, progress: Progres
     # A feature map is many numbers, of which half precision keeps what training on it needs.
     dtype = np.float32 if depth == "head" else np.float16
     kept = Kept(archive.folder / f"{name}-{depth}", dtype, row)
-    while kept.rows < len(archive):
-        some = archive.pixels[kept.rows : kept.rows + BATCH]
-        kept.append(part(backbone.normalise(_tensor(some))).numpy())
-        progress(kept.rows, len(archive))
     if not kept.complete:
-        kept.finish()
+        with kept.writing():
+            while kept.rows < len(archive):
+                some = archive.pixels[kept.rows : kept.rows + BATCH]
+                kept.append(part(backbone.normalise(_tensor(some))).numpy())
+                progress(kept.rows, len(archive))
+            kept.finish()
     return kept.array()
 
 

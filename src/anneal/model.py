@@ -38,9 +38,9 @@ class Encoder(nn.Module):
     """Trainable part of the backbone + head of two layers. What it eats is the frozen part's output:
     pooled features with depth ``head``, a feature map with ``last``, normalised pixels with ``full``.
 
-    An *anchored* head adds what its two layers say, at first nothing, to the features' leading principal
-    components: training starts at the geometry of the frozen features and can only move away from it for
-    a reason. A head that starts at random is worse than no training until it has seen many answers.
+    An *anchored* head adds what its two layers say, at first little, to the features' leading principal
+    components: training starts near the geometry of the frozen features and moves away from it for a
+    reason. A head that starts at random is worse than no training until it has seen many answers.
     """
 
     mean: Tensor
@@ -55,13 +55,10 @@ class Encoder(nn.Module):
         self.tail = trainable(backbone, depth)
         self.register_buffer("mean", torch.zeros(dim))
         self.register_buffer("std", torch.ones(dim))
-        last = nn.Linear(shape.hidden, shape.out)
-        self.head = nn.Sequential(nn.Linear(dim, shape.hidden), nn.ReLU(), last)
+        self.head = nn.Sequential(nn.Linear(dim, shape.hidden), nn.ReLU(), nn.Linear(shape.hidden, shape.out))
         if self.anchored:
             self.register_buffer("centre", torch.zeros(dim))
             self.register_buffer("components", torch.zeros(dim, shape.out))
-            nn.init.zeros_(last.weight)
-            nn.init.zeros_(last.bias)
 
     @torch.no_grad()
     def settle(self, features: Tensor) -> None:

@@ -46,6 +46,8 @@ class Pairs:
     def of(cls, one: ArrayLike, other: ArrayLike) -> Pairs:
         """Pairs from two columns in any order."""
         i, j = np.asarray(one, dtype=np.int64), np.asarray(other, dtype=np.int64)
+        if i.shape == j.shape and bool((i == j).any()):
+            raise ValueError("an image makes no pair with itself")
         return cls(np.minimum(i, j), np.maximum(i, j))
 
     @classmethod
@@ -92,8 +94,11 @@ class Answers:
         verdicts = np.concatenate([self.verdicts, more.verdicts])
         return Answers(self.pairs.then(more.pairs), verdicts)
 
-    def without(self, rows: Ids) -> Answers:
-        left = np.delete(np.arange(len(self)), rows)
+    def without(self, rows: set[int]) -> Answers:
+        """Those that say something else than these rows do."""
+        said = list(zip(self.pairs, self.verdicts.tolist(), strict=True))
+        unsaid = {said[row] for row in rows}
+        left = np.array([one not in unsaid for one in said], dtype=bool)
         return Answers(self.pairs[left], self.verdicts[left])
 
     def given(self, verdict: Verdict) -> Pairs:

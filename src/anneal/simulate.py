@@ -35,7 +35,6 @@ COLUMNS = (
     "map5_min", "map5_hits", "map5_all", "p5", "seconds",
 )  # fmt: skip
 K = 5
-SETTLED = (Verdict.SIMILAR, Verdict.DISSIMILAR)
 Row = dict[str, Any]
 """A line of the learning curve, by COLUMNS."""
 
@@ -219,14 +218,13 @@ def play(
             questions = _ask(campaign, truth, learned, number, rng)
         asked, labels = store.answers(), store.labels(number)
         fresh = store.answers(number, since=number) if number else campaign.evidence(0)
-        known = sum(learned.closure.relations.count(v) for v in SETTLED)
         row: Row = {
             "strategy": plan.strategy,
             "trial": trial,
             "round": number,
             "bits": round(len(asked) + len(labels) * truth.bits_per_label),
             "answers": len(asked) + len(labels),
-            "implied": known - len(asked),
+            "implied": learned.closure.relations.implied(asked),
             "similar_share": _share(fresh),
             "alpha": round(learned.alpha, 4),
             **score(learned.vectors, split, truth.classes),

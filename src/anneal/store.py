@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,7 @@ class Store:
             )
         self.path = path
         try:
+            self._refuse_newer(_version_in(path))
             path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(path, isolation_level=None, timeout=30)
             self._db.execute("PRAGMA journal_mode = WAL")
@@ -90,16 +92,23 @@ class Store:
             raise CampaignError(f"{path} is not a campaign file that can be opened: {error}.") from error
 
     def _migrate(self) -> None:
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if self._version() == len(MIGRATIONS):
+            return
+        with _transaction(self._db, self.path):  # whoever comes second finds it done
+            self._refuse_newer(self._version())
+            for number in range(self._version(), len(MIGRATIONS)):
+                MIGRATIONS[number](self._db)
+                self._db.execute(f"PRAGMA user_version = {number + 1}")
+
+    def _version(self) -> int:
+        return int(self._db.execute("PRAGMA user_version").fetchone()[0])
+
+    def _refuse_newer(self, version: int) -> None:
         if version > len(MIGRATIONS):
             raise CampaignError(
                 f"{self.path} was made by a newer anneal (file version {version}, this one reads "
                 f"{len(MIGRATIONS)}): update anneal to open it. Nothing was changed."
             )
-        for number in range(version, len(MIGRATIONS)):
-            with _Transaction(self._db, self.path):
-                MIGRATIONS[number](self._db)
-                self._db.execute(f"PRAGMA user_version = {number + 1}")
 
     def close(self) -> None:
         self._db.close()
@@ -111,7 +120,7 @@ class Store:
         return {key: json.loads(value) for key, value in rows}
 
     def set(self, **values: Any) -> None:
-        with _Transaction(self._db, self.path):
+        with _transaction(self._db, self.path):
             self._db.executemany(
                 "INSERT INTO settings VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
                 [(key, json.dumps(value)) for key, value in values.items()],
@@ -129,7 +138,7 @@ class Store:
         asked: float | None = None,
     ) -> None:
         now = time.time()
-        with _Transaction(self._db, self.path):
+        with _transaction(self._db, self.path):
             self._db.executemany(
                 "INSERT INTO answers (a, b, verdict, annotator, asked, answered, strategy, round) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -169,7 +178,7 @@ class Store:
         self, labels: Iterable[tuple[int, str]], *, annotator: str, strategy: str, round: int
     ) -> None:
         now = time.time()
-        with _Transaction(self._db, self.path):
+        with _transaction(self._db, self.path):
             self._db.executemany(
                 "INSERT INTO labels (image, class, annotator, answered, strategy, round) "
                 "VALUES (?, ?, ?, ?, ?, ?)",
@@ -188,12 +197,12 @@ class Store:
 
     def queue(self, round: int, pairs: Pairs, strategy: str) -> None:
         """Put up the questions of a round."""
-        with _Transaction(self._db, self.path):
+        with _transaction(self._db, self.path):
             self._queue(round, pairs, strategy)
 
     def finish_round(self, round: int, about: dict[str, Any], pairs: Pairs, strategy: str) -> None:
         """Note that the machine's turn is over and put up the next questions, in one step."""
-        with _Transaction(self._db, self.path):
+        with _transaction(self._db, self.path):
             self._db.execute(
                 "INSERT OR REPLACE INTO rounds VALUES (?, ?, ?)",
                 (round, time.time(), json.dumps(about)),
@@ -221,28 +230,31 @@ class Store:
         return Questions(Pairs.of(a, b), *(rows[0][2:] if rows else (0, "")))
 
 
-class _Transaction:
-    """BEGIN IMMEDIATE … COMMIT; rolled back, and said in a sentence, if the disk refuses."""
+@contextmanager
+def _transaction(db: sqlite3.Connection, path: Path) -> Iterator[None]:
+    """BEGIN IMMEDIATE … COMMIT; rolled back, and said in a sentence, if the file cannot be written."""
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        yield
+        db.execute("COMMIT")
+    except sqlite3.OperationalError as error:
+        raise DiskError(
+            f"{path} could not be written ({error}): free some space, check its rights, or end what else "
+            "holds it, then do the last step again. Everything before it is safe."
+        ) from error
+    finally:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
 
-    def __init__(self, db: sqlite3.Connection, path: Path) -> None:
-        self.db, self.path = db, path
 
-    def __enter__(self) -> None:
-        self.db.execute("BEGIN IMMEDIATE")
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        if kind is not None:
-            self.db.execute("ROLLBACK")
-            return
-        try:
-            self.db.execute("COMMIT")
-        except sqlite3.OperationalError as failed:
-            if self.db.in_transaction:
-                self.db.execute("ROLLBACK")
-            raise DiskError(
-                f"{self.path} could not be written ({failed}): free some space or check its rights, "
-                "then do the last step again. Everything before it is safe."
-            ) from failed
+def _version_in(path: Path) -> int:
+    """The version in a file's header, read without opening (and so without touching) the database."""
+    if not path.is_file():
+        return 0
+    with path.open("rb") as file:
+        header = file.read(64)
+    whole = header.startswith(b"SQLite format 3\0") and header[60:61] == b"\0"  # no version is so high
+    return int.from_bytes(header[60:64]) if whole else 0
 
 
 def _columns(rows: Iterable[Sequence[Any]], width: int) -> list[np.ndarray[Any, Any]]:

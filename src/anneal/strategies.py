@@ -85,15 +85,16 @@ def bcgue(
 
 def random(snapshot: Snapshot, n: int, rng: np.random.Generator) -> Pairs:
     """Any unknown pairs, each as likely as another."""
+    images = np.unique(snapshot.images)
     found = Pairs.none()
-    if len(snapshot.images) < 2:
+    if len(images) < 2:
         return found
     for _ in range(20):  # drawing is quick while most pairs are unknown …
-        i, j = rng.choice(snapshot.images, (2, 2 * n + 16))
+        i, j = rng.choice(images, (2, 2 * n + 16))
         found = _fresh(snapshot, found.then(Pairs.of(i[i != j], j[i != j])))
         if len(found) >= n:
             return found[:n]
-    return mine(snapshot.images, _flat, snapshot.known, n, rng).pairs  # … then look at them all
+    return mine(images, _flat, snapshot.known, n, rng).pairs  # … then look at them all
 
 
 def cold(snapshot: Snapshot, n: int, rng: np.random.Generator, *, reach: int = 10) -> Pairs:

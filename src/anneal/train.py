@@ -29,7 +29,7 @@ class Fit:
     loss: str = "mix"  # the plain contrastive loss leaves MGUE no better than random (docs/method.md)
     steps: int = 200
     batch: int = 384  # images, each encoded once
-    lr: float = 3e-4
+    lr: float = 1e-3
     weight_decay: float = 1e-4
     noise: float = 0.1  # on the head's standardised input: the augmentation of depth head
     hold: float = 1.0  # an anchored head: how firmly similarities of other images keep their frozen value

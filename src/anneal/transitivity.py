@@ -79,6 +79,13 @@ class Relations:
             count += int((self.sizes * (self.sizes - 1) // 2).sum())
         return count
 
+    def implied(self, answers: Answers) -> int:
+        """How many pairs are known to be similar or dissimilar that these answers did not judge."""
+        asked = np.unique(answers.pairs.a * len(self) + answers.pairs.b)
+        verdicts = self.of(Pairs.of(asked // len(self), asked % len(self)))
+        settled = (Verdict.SIMILAR, Verdict.DISSIMILAR)
+        return sum(self.count(verdict) - int((verdicts == verdict).sum()) for verdict in settled)
+
     def similar_partner(self, ids: Ids, rng: np.random.Generator) -> Ids:
         """For each image another one known to be similar to it, drawn at random; itself if none."""
         by_group, start = self._members_by_group
@@ -158,9 +165,8 @@ def single(n: int, answers: Answers) -> Closure:
         near = _row(answers, one, over, Verdict.SIMILAR)
         far = _row(answers, over, other, Verdict.DISSIMILAR)
         found.add(_path(answers, similar, a, b) | {near, far})
-    doubtful = np.array(sorted({row for rows in found for row in rows}), dtype=np.int64)
-    if len(doubtful):  # what a contradiction touches implies nothing
-        step, across = _step(*_settled(n, answers.without(doubtful)))
+    if found:  # what a contradiction touches implies nothing, however often it was said
+        step, across = _step(*_settled(n, answers.without({row for rows in found for row in rows})))
     near, far = similar + _without(step, answered), dissimilar + _without(across, answered)
     return Closure(_explicit(n, answers, near, far, contested.then(both)), _contradictions(found))
 
