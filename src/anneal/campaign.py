@@ -19,6 +19,7 @@ from anneal.pairs import UNKNOWN, Answers, Floats, Ids, Pairs, Verdict
 from anneal.store import Store
 from anneal.transitivity import CLOSURES, Closure
 
+FILE = "campaign.sqlite"
 PARTNERS = 4  # similar and dissimilar partners of an image whose class is given, as in the paper
 
 
@@ -91,18 +92,32 @@ class Campaign:
             ) from None
 
     @classmethod
-    def create(cls, folder: Path, archive: Archive, plan: Plan, images: Ids) -> Campaign:
-        """A new campaign on ``archive`` that asks about ``images`` only."""
-        store = Store(folder / "campaign.sqlite", create=True)
+    def create(
+        cls, folder: Path, archive: Archive, plan: Plan, images: Ids, first: Pairs | None = None
+    ) -> Campaign:
+        """A new campaign on ``archive`` that asks about ``images`` only, ``first`` these pairs."""
+        store = Store(folder / FILE, create=True)
         if "plan" in store.settings():
             raise UsageError(f"{folder} already holds a campaign: go on with it, or give another --campaign.")
         where = {"root": str(archive.root.resolve()), "folder": str(archive.folder.resolve())}
+        if first is not None:
+            store.queue(0, first, "cold")  # before the settings, which say that the campaign is made
         store.set(plan=asdict(plan), images=images.tolist(), archive=where, size=len(archive))
         return cls(folder, store)
 
     @classmethod
     def open(cls, folder: Path) -> Campaign:
-        return cls(folder, Store(folder / "campaign.sqlite"))
+        return cls(folder, Store(folder / FILE))
+
+    @staticmethod
+    def is_made(folder: Path) -> bool:
+        """Whether ``create`` came to its end here."""
+        if not (folder / FILE).exists():
+            return False
+        store = Store(folder / FILE)
+        made = "plan" in store.settings()
+        store.close()
+        return made
 
     def archive(self) -> Archive:
         """The archive, from what was kept of it when the campaign was made."""

@@ -101,9 +101,9 @@ def strategy_of(plan: Plan) -> Strategy:
     return named(plan.strategy, plan.lam, DIVERSITIES[plan.diversity])
 
 
-def first_questions(frozen: Floats, images: Ids, answers: Answers, n: int, rng: np.random.Generator) -> Pairs:
-    """Questions before anything is learnt, from the frozen features alone."""
-    known = none(len(frozen), answers).relations
+def first_questions(frozen: Floats, images: Ids, n: int, rng: np.random.Generator) -> Pairs:
+    """Questions before anything is known, from the frozen features alone."""
+    known = none(len(frozen), Answers.none()).relations
     return cold(Snapshot(unit(frozen), images, known), n, rng)
 
 
@@ -117,10 +117,8 @@ def begin(folder: Path, archive: Archive, plan: Plan, watch: Watch = unwatched) 
     frozen = embed.inputs(archive, backbone, "head", watch("encoding"))
     embed.inputs(archive, backbone, cast(Depth, plan.depth), watch("encoding"))
     save_vectors(folder / "rounds" / "frozen", unit(frozen))
-    campaign = Campaign.create(folder, archive, plan, images)
-    pairs = first_questions(frozen, images, Answers.none(), plan.per_round, plan.rng(3))
-    campaign.store.queue(0, pairs, "cold")
-    return campaign
+    pairs = first_questions(frozen, images, plan.per_round, plan.rng(3))
+    return Campaign.create(folder, archive, plan, images, pairs)
 
 
 def turn(campaign: Campaign, backbone: Backbone, watch: Watch = unwatched) -> Learned:

@@ -178,6 +178,7 @@ def simulate(
     _same_run(out, simulation, archive)
     rows: list[Row] = []
     about = _about(simulation, archive, truth)
+    write_text(out / "run.json", json.dumps(about, indent=1))
     for trial in range(simulation.trials):
         plan = replace(simulation.plan, seed=simulation.plan.seed + trial)
         split = split_of(archive, plan.seed)
@@ -260,7 +261,7 @@ def _answer(stage: Stage, campaign: Campaign, simulation: Simulation, number: in
     if strategy_of(plan).label is not None or len(store.answers(number, since=number)):
         return
     if number == 0:
-        pairs = first_questions(stage.frozen, campaign.images, Answers.none(), plan.per_round, plan.rng(3))
+        pairs = first_questions(stage.frozen, campaign.images, plan.per_round, plan.rng(3))
         store.queue(0, pairs, "cold")
     queue = store.questions()
     if queue.round != number or len(queue.pairs) < plan.per_round:
@@ -304,7 +305,7 @@ def _share(answers: Answers) -> float | str:
 
 def _campaign(out: Path, archive: Archive, plan: Plan, split: Split, trial: int) -> Campaign:
     folder = out / "trials" / f"{plan.strategy.replace(':', '.')}-{trial}"
-    if (folder / "campaign.sqlite").exists():
+    if Campaign.is_made(folder):
         return Campaign.open(folder)
     return Campaign.create(folder, archive, plan, split.train)
 

@@ -28,12 +28,12 @@ class Fit:
 
     loss: str = "mix"  # the plain contrastive loss leaves MGUE no better than random (docs/method.md)
     steps: int = 200
-    batch: int = 384  # images, each encoded once
+    batch: int = 256  # images, each encoded once
     lr: float = 1e-3
     weight_decay: float = 1e-4
     noise: float = 0.3  # on the head's standardised input: the augmentation of depth head
     hold: float = 1.0  # an anchored head: how firmly similarities of other images keep their frozen value
-    held: int = 128  # images a step that are held
+    held: int = 64  # images a step that are held
     gamma: float = 0.1  # L = (1 − γ) L_metric + γ L_BCE, where a pair classifier is trained
     classified: int = 8192  # pairs a step that the pair classifier sees, half of each kind at most
     class_weight: float = 0.5  # of the softmax's cross-entropy, where classes are known
@@ -90,10 +90,14 @@ def fit(
         parts.train()
         optimizer = torch.optim.AdamW(parts.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)
         metric_loss, losses = LOSSES[settings.loss], []
+        held = min(settings.held, len(pool)) if encoder.anchored and settings.hold else 0
         for step in range(settings.steps):
             some = batch(known, settings.batch, rng)  # (m,)
+            others = rng.choice(pool, held, replace=False)
+            x = prepare(kept[np.concatenate([some, others])], backbone)
+            compared, z = encoder(x, settings.noise)
+            z, free = z[: len(some)], z[len(some) :]
             verdicts = known.among(some, some)  # (m, m)
-            compared, z = encoder(prepare(kept[some], backbone), settings.noise)
             loss = metric_loss(z @ z.T, torch.from_numpy(verdicts))
             if classifier is not None:
                 i, j, similar = _some_pairs(verdicts, settings.classified, rng)
@@ -103,10 +107,8 @@ def fit(
                 target = torch.from_numpy(classes[some])
                 cross_entropy = F.cross_entropy(softmax(z), target, ignore_index=-1)
                 loss = loss + settings.class_weight * cross_entropy
-            if encoder.anchored and settings.hold:
-                others = rng.choice(pool, min(settings.held, len(pool)), replace=False)
-                x = prepare(kept[others], backbone)
-                loss = loss + settings.hold * held_back(encoder(x)[1], encoder.anchor(x))
+            if held:
+                loss = loss + settings.hold * held_back(free, encoder.anchor(x[len(some) :]))
             for group in optimizer.param_groups:  # cosine schedule, to zero
                 group["lr"] = settings.lr * (1 + math.cos(math.pi * step / settings.steps)) / 2
             optimizer.zero_grad()
