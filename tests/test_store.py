@@ -385,3 +385,11 @@ def test_a_file_that_somebody_holds_is_said_in_a_sentence(store: Store) -> None:
         other.execute("ROLLBACK")
     say(store, (0, 1, SIMILAR))
     assert standing(store) == [(0, 1, SIMILAR)]
+
+
+def test_a_round_that_asks_nothing_leaves_an_empty_queue(tmp_path: Path) -> None:
+    store = Store(tmp_path / "campaign.sqlite", create=True)
+    store.queue(0, Pairs.of([0], [1]), "cold")
+    store.finish_round(0, {}, Pairs.none(), "mgue")
+    queue = store.questions()
+    assert (len(queue.pairs), queue.round) == (0, 1)

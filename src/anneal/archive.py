@@ -32,6 +32,7 @@ from anneal.pairs import Ids
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".webp", ".gif", ".jp2"}
 TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+LARGE = 50_000_000  # pixels: from here on GDAL's decimated read is far quicker than a whole decode
 UNREADABLE = (OSError, ValueError, SyntaxError, OverflowError, struct.error, Image.DecompressionBombError)
 SPLITS = ("train", "val", "test")
 Reading = tuple[str, NDArray[np.uint8] | None, str]
@@ -120,7 +121,9 @@ def reopen(root: Path, folder: Path, px: int) -> Archive:
     """An archive that was read before, from what was kept of it: the files need not be there."""
     kept = Kept(folder / "pixels", np.uint8, (px, px, 3))
     if not kept.complete:
-        raise ArchiveError(f"The images kept in {folder} are gone or incomplete: run init again.")
+        raise ArchiveError(
+            f"The images kept in {folder} are gone or incomplete: put them back, or make a new campaign."
+        )
     return _archive(root, kept, folder)
 
 
@@ -195,7 +198,7 @@ def decode(data: bytes, px: int) -> NDArray[np.uint8]:
 
 
 def _decode(data: bytes, px: int) -> NDArray[np.uint8]:
-    if data[:4] in TIFF:
+    if data[:4] in TIFF or (data[:4] == b"\x89PNG" and data[24:25] == b"\x10"):  # a PNG of 16 bits
         raster = _decode_raster(data, px)
         if raster is not None:
             return raster
@@ -211,7 +214,7 @@ def _decode(data: bytes, px: int) -> NDArray[np.uint8]:
 
 
 def _decode_raster(data: bytes, px: int) -> NDArray[np.uint8] | None:
-    """A TIFF with bands or depths that Pillow does not do justice to; None for any other."""
+    """A TIFF with bands, depths or a size that Pillow does not do justice to; None for any other."""
     try:
         import rasterio  # noqa: F401 - the package as a whole, as find_spec sees it
         from rasterio.errors import RasterioError
@@ -223,7 +226,8 @@ def _decode_raster(data: bytes, px: int) -> NDArray[np.uint8] | None:
         return None
     try:
         with MemoryFile(data) as file, file.open() as raster:
-            if raster.dtypes[0] == "uint8" and raster.count in (1, 3, 4):
+            plain = raster.dtypes[0] == "uint8" and raster.count in (1, 3, 4)
+            if plain and raster.width * raster.height < LARGE:
                 return None
             bands = [1, 2, 3] if raster.count > 2 else [1]
             read = raster.read(bands, out_shape=(len(bands), px, px), masked=True)
@@ -289,10 +293,10 @@ def _class_of(path: str) -> str:
 
 def _manifest(path: Path) -> list[Entry]:
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not a CSV manifest in UTF-8: path[,class][,split].") from None
-    rows = csv.DictReader(lines)
+    rows = csv.DictReader(io.StringIO(text, newline=""))
     if "path" not in (rows.fieldnames or []):
         raise UsageError(f"{path} has no column 'path': a manifest is path[,class][,split].")
     entries = [Entry(row["path"] or "", row.get("class") or "", row.get("split") or "") for row in rows]

@@ -119,6 +119,9 @@ class Campaign:
         store.close()
         return made
 
+    def close(self) -> None:
+        self.store.close()
+
     def archive(self) -> Archive:
         """The archive, from what was kept of it when the campaign was made."""
         kept = Path(self._archive["folder"])

@@ -68,6 +68,7 @@ class Kept:
                 out.write(data.tobytes())
                 out.truncate()
                 out.flush()
+                os.fsync(out.fileno())
         self._save(self.rows + len(rows), False, note)
 
     def finish(self, note: dict[str, Any] | None = None) -> None:

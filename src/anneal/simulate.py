@@ -264,8 +264,8 @@ def _answer(stage: Stage, campaign: Campaign, simulation: Simulation, number: in
         pairs = first_questions(stage.frozen, campaign.images, plan.per_round, plan.rng(3))
         store.queue(0, pairs, "cold")
     queue = store.questions()
-    if queue.round != number or len(queue.pairs) < plan.per_round:
-        left = len(queue.pairs) if queue.round == number else 0
+    if len(queue.pairs) < plan.per_round:
+        left = len(queue.pairs)
         raise UsageError(
             f"Round {number} of {plan.strategy} was to ask {plan.per_round} pairs but only {left} are "
             "still unknown: ask for fewer with --per-round or --rounds. The rounds before it are kept."

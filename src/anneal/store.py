@@ -221,13 +221,16 @@ class Store:
         return [(number, json.loads(about)) for number, about in rows]
 
     def questions(self) -> Questions:
-        """The queue: the questions of the newest round, in their order."""
+        """The queue: the questions of the round to come, in their order."""
+        (number,) = self._db.execute(
+            "SELECT max(coalesce((SELECT max(round) FROM questions), 0), "
+            "coalesce((SELECT max(round) + 1 FROM rounds), 0))"
+        ).fetchone()
         rows = self._db.execute(
-            "SELECT a, b, round, strategy FROM questions "
-            "WHERE round = (SELECT max(round) FROM questions) ORDER BY place"
+            "SELECT a, b, strategy FROM questions WHERE round = ? ORDER BY place", (number,)
         ).fetchall()
         a, b = _columns([row[:2] for row in rows], 2)
-        return Questions(Pairs.of(a, b), *(rows[0][2:] if rows else (0, "")))
+        return Questions(Pairs.of(a, b), number, rows[0][2] if rows else "")
 
 
 @contextmanager
