@@ -32,7 +32,7 @@ def archive(drawn: Path, cache: Path) -> Archive:
 
 @pytest.fixture(scope="session")
 def stage(archive: Archive) -> Stage:
-    return Stage.of(archive, Truth.of(archive), backbones.load(PLAN.backbone), PLAN.depth)
+    return Stage.of(archive, backbones.load(PLAN.backbone), PLAN)
 
 
 @pytest.fixture

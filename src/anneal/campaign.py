@@ -30,6 +30,7 @@ class Plan:
     backbone: str = "efficientnet-lite0"
     depth: str = "head"
     head: str = "anchored"
+    views: int = 2  # quarter turns whose features are averaged (depth head)
     px: int = 224
     strategy: str = "mgue"
     per_round: int = 100
@@ -45,6 +46,8 @@ class Plan:
         _one_of("--head", self.head, ("anchored", "paper"))
         _one_of("--diversity", self.diversity, ("kmeans", "none"))
         _one_of("--loss", self.loss, ("mix", "contrastive", "ntxent"))
+        if not 1 <= self.views <= 4:
+            raise UsageError(f"--views {self.views}: an image has 1 to 4 quarter turns.")
         if not np.isfinite(self.lam):
             raise UsageError(f"--lambda {self.lam} is not a number: the paper's value is 3.")
         if self.per_round < 1:

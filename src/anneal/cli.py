@@ -48,6 +48,7 @@ HeadOption = Annotated[
     str, typer.Option(help="anchored (starts at the frozen features) or paper (starts at random).")
 ]
 DepthOption = Annotated[str, typer.Option(help="What is trained: head, last (stage too) or full.")]
+ViewsOption = Annotated[int, typer.Option(help="Quarter turns whose features are averaged, 1 to 4.")]
 PxOption = Annotated[int, typer.Option(help="Images are scaled to PX × PX.")]
 StrategyHelp = "Which pairs to ask: mgue, bcgue, random, or module:function; in simulate also cal."
 LossOption = Annotated[str, typer.Option(help="mix, contrastive (the paper's) or ntxent.")]
@@ -85,7 +86,9 @@ def init(
     backbone: BackboneOption = "efficientnet-lite0",
     depth: DepthOption = "head",
     head: HeadOption = "anchored",
-    px: PxOption = 224,
+    views: ViewsOption = 2,
+    px: ViewsOption = Annotated[int, typer.Option(help="Quarter turns whose features are averaged, 1 to 4.")]
+PxOption = 224,
     strategy: Annotated[str, typer.Option(help=StrategyHelp)] = "mgue",
     per_round: Annotated[int, typer.Option(help="Questions a round.")] = 100,
     loss: LossOption = "mix",
@@ -100,7 +103,7 @@ def init(
     """
     from anneal.campaign import Plan
 
-    plan = Plan(backbone, depth, head, px, strategy, per_round, closure, diversity, lam, loss, seed)
+    plan = Plan(backbone, depth, head, views, px, strategy, per_round, closure, diversity, lam, loss, seed)
     with _bars() as watch:
         from anneal import cycle
 
@@ -220,11 +223,13 @@ def simulate(
     backbone: BackboneOption = "efficientnet-lite0",
     depth: DepthOption = "head",
     head: HeadOption = "anchored",
+    views: ViewsOption = 2,
     loss: LossOption = "mix",
     closure: ClosureOption = "full",
     diversity: DiversityOption = "kmeans",
     lam: LambdaOption = 3.0,
-    px: PxOption = 224,
+    px: ViewsOption = Annotated[int, typer.Option(help="Quarter turns whose features are averaged, 1 to 4.")]
+PxOption = 224,
     folder: Annotated[Path, typer.Option("--out", help="Where the curve goes.")] = Path("runs/simulate"),
     cache: Annotated[
         Path | None, typer.Option(help="Where pixels and features are kept [ANNEAL_CACHE].")
@@ -239,7 +244,7 @@ def simulate(
     """
     from anneal.campaign import Plan
 
-    plan = Plan(backbone, depth, head, px, "mgue", per_round, closure, diversity, lam, loss, seed)
+    plan = Plan(backbone, depth, head, views, px, "mgue", per_round, closure, diversity, lam, loss, seed)
     names = tuple(name.strip() for name in strategy.split(","))
     with _bars() as watch:
         from anneal import backbones
@@ -247,10 +252,10 @@ def simulate(
 
         played = simulation.Simulation(plan, names, rounds, trials, initial)
         found = _open_archive(archive, px, cache or _cache(), watch)
-        truth = simulation.Truth.of(found)
+        simulation.Truth.of(found)  # says so before anything is encoded if there are no classes
         if not as_json:
             _describe(found)
-        stage = simulation.Stage.of(found, truth, backbones.load(backbone), depth, watch)
+        stage = simulation.Stage.of(found, backbones.load(backbone), plan, watch)
         rows = simulation.simulate(stage, played, folder, watch, simulation.untold if as_json else _tell)
     if as_json:
         out.print_json(json.dumps(rows))

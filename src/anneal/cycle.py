@@ -114,8 +114,8 @@ def begin(folder: Path, archive: Archive, plan: Plan, watch: Watch = unwatched) 
     images = np.arange(len(archive))
     if len(images) < 2:
         raise UsageError("One image alone has no other to be like: an archive needs two at least.")
-    frozen = embed.inputs(archive, backbone, "head", watch("encoding"))
-    embed.inputs(archive, backbone, cast(Depth, plan.depth), watch("encoding"))
+    frozen = embed.inputs(archive, backbone, "head", watch("encoding"), plan.views)
+    embed.inputs(archive, backbone, cast(Depth, plan.depth), watch("encoding"), plan.views)
     save_vectors(folder / "rounds" / "frozen", unit(frozen))
     pairs = first_questions(frozen, images, plan.per_round, plan.rng(3))
     return Campaign.create(folder, archive, plan, images, pairs)
@@ -132,7 +132,8 @@ def turn(campaign: Campaign, backbone: Backbone, watch: Watch = unwatched) -> Le
             "similar or dissimilar. Answer some of the queued pairs first."
         )
     number = len(store.rounds())
-    kept = embed.inputs(campaign.archive(), backbone, cast(Depth, plan.depth), watch("encoding"))
+    depth = cast(Depth, plan.depth)
+    kept = embed.inputs(campaign.archive(), backbone, depth, watch("encoding"), plan.views)
     learned = learn(backbone, kept, campaign.images, answers, plan, plan.rng(1, number), watch=watch)
     with timed(learned.seconds, "ask"):
         pairs = select(learned.snapshot, plan.per_round, plan.rng(2, number))

@@ -12,7 +12,7 @@ from anneal.campaign import Campaign, Plan
 from anneal.cycle import Watch, unwatched
 from anneal.index import nearest, unit
 from anneal.pairs import Floats, Ids
-from anneal.simulate import Simulation, Stage, Tell, Truth, replay, simulate, split_of, untold
+from anneal.simulate import Simulation, Stage, Tell, replay, simulate, split_of, untold
 
 PER_KIND, PX = 40, 128
 
@@ -25,7 +25,7 @@ def run(folder: Path, seed: int, watch: Watch = unwatched, tell: Tell = untold) 
     archive = open_archive(folder / "archive", PX, folder / "cache", watch("reading"))
     plan = Plan(px=PX, per_round=60, seed=seed)
     simulation = Simulation(plan, ("mgue", "random"), rounds=4)
-    stage = Stage.of(archive, Truth.of(archive), backbones.load(plan.backbone), plan.depth, watch)
+    stage = Stage.of(archive, backbones.load(plan.backbone), plan, watch)
     simulate(stage, simulation, folder, watch, tell)
 
     campaign = Campaign.open(folder / "trials" / "mgue-0")

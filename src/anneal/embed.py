@@ -11,36 +11,48 @@ from numpy.typing import NDArray
 
 from anneal.archive import Archive, Progress, silent
 from anneal.backbones import Backbone
+from anneal.index import unit
 from anneal.kept import Kept
 from anneal.model import Depth, Encoder, frozen
 from anneal.pairs import Floats
 
 BATCH = 64
+VIEWS = 2  # quarter turns: from above no direction is up, and two views know much more than one
 
 
 @torch.inference_mode()
-def inputs(archive: Archive, backbone: Backbone, depth: Depth, progress: Progress = silent) -> NDArray[Any]:
+def inputs(
+    archive: Archive, backbone: Backbone, depth: Depth, progress: Progress = silent, views: int = VIEWS
+) -> NDArray[Any]:
     """What the trainable part eats, for every image: the frozen part's output, memory-mapped.
 
-    Computed once for an archive, a backbone and a depth, resumed where it was stopped. With depth
-    ``full`` nothing is frozen and it is the pixels themselves.
+    Computed once for an archive, a backbone, a depth and a number of views, resumed where it was
+    stopped. With depth ``full`` nothing is frozen and it is the pixels themselves.
     """
     if depth == "full":
         return archive.pixels
-    part = frozen(backbone, depth).eval()
-    row = tuple(part(backbone.normalise(_tensor(archive.pixels[:1]))).shape[1:])
+    row = _frozen_output(archive.pixels[:1], backbone, depth, 1).shape[1:]
     name = re.sub(r"[^\w.-]+", "_", backbone.name).strip("_")
     # A feature map is many numbers, of which half precision keeps what training on it needs.
-    dtype = np.float32 if depth == "head" else np.float16
-    kept = Kept(archive.folder / f"{name}-{depth}", dtype, row)
+    dtype, seen = (np.float32, f"head{views}") if depth == "head" else (np.float16, "last")
+    kept = Kept(archive.folder / f"{name}-{seen}", dtype, row)
     if not kept.complete:
         with kept.writing():
             while kept.rows < len(archive):
                 some = archive.pixels[kept.rows : kept.rows + BATCH]
-                kept.append(part(backbone.normalise(_tensor(some))).numpy())
+                kept.append(_frozen_output(some, backbone, depth, views))
                 progress(kept.rows, len(archive))
             kept.finish()
     return kept.array()
+
+
+def _frozen_output(pixels: NDArray[np.uint8], backbone: Backbone, depth: Depth, views: int) -> NDArray[Any]:
+    """With depth ``head``, the mean of the features of several quarter turns of the image."""
+    part = frozen(backbone, depth).eval()
+    turned = [np.rot90(pixels, turn, axes=(1, 2)) for turn in range(views if depth == "head" else 1)]
+    seen = [part(backbone.normalise(_tensor(view))) for view in turned]
+    mean: NDArray[Any] = torch.stack(seen).mean(dim=0).numpy()
+    return mean
 
 
 def prepare(rows: NDArray[Any], backbone: Backbone) -> torch.Tensor:
@@ -72,15 +84,17 @@ def _tensor(rows: NDArray[Any]) -> torch.Tensor:
 
 
 @torch.inference_mode()
-def query(pixels: NDArray[np.uint8], backbone: Backbone, depth: Depth, encoder: Encoder | None) -> Floats:
+def query(
+    pixels: NDArray[np.uint8],
+    backbone: Backbone,
+    depth: Depth,
+    encoder: Encoder | None,
+    views: int = VIEWS,
+) -> Floats:
     """(m, px, px, 3) images from anywhere → (m, d) unit vectors, comparable with the archive's; in the
     frozen space where there is no encoder yet."""
     if encoder is None:
-        features = frozen(backbone, "head").eval()(backbone.normalise(_tensor(pixels)))
-        found: Floats = torch.nn.functional.normalize(features, dim=1).numpy()
-        return found
-    rows = pixels
-    if depth != "full":
-        rows = frozen(backbone, depth).eval()(backbone.normalise(_tensor(pixels))).numpy()
+        return unit(_frozen_output(pixels, backbone, "head", views))
+    rows = pixels if depth == "full" else _frozen_output(pixels, backbone, depth, views)
     compared: Floats = encoder.eval()(prepare(rows, backbone))[0].numpy()
     return compared

@@ -65,4 +65,5 @@ def _encode(campaign: Campaign, pixels: NDArray[np.uint8]) -> Floats:
 
     backbone, rounds = backbones.load(campaign.plan.backbone), campaign.store.rounds()
     encoder = model.load(campaign.round_folder(rounds[-1][0]), backbone) if rounds else None
-    return embed.query(pixels, backbone, cast(Depth, campaign.plan.depth), encoder)
+    plan = campaign.plan
+    return embed.query(pixels, backbone, cast(Depth, plan.depth), encoder, plan.views)

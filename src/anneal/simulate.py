@@ -152,13 +152,11 @@ class Stage:
     frozen: Floats  # pooled features without any training
 
     @classmethod
-    def of(
-        cls, archive: Archive, truth: Truth, backbone: Backbone, depth: str, watch: Watch = unwatched
-    ) -> Stage:
+    def of(cls, archive: Archive, backbone: Backbone, plan: Plan, watch: Watch = unwatched) -> Stage:
         """Encode the archive, or find it encoded."""
-        frozen = embed.inputs(archive, backbone, "head", watch("encoding"))
-        kept = embed.inputs(archive, backbone, cast(Depth, depth), watch("encoding"))
-        return cls(archive, truth, backbone, kept, frozen)
+        frozen = embed.inputs(archive, backbone, "head", watch("encoding"), plan.views)
+        kept = embed.inputs(archive, backbone, cast(Depth, plan.depth), watch("encoding"), plan.views)
+        return cls(archive, Truth.of(archive), backbone, kept, frozen)
 
 
 Tell = Callable[[Row], None]
@@ -173,7 +171,7 @@ def simulate(
     stage: Stage, simulation: Simulation, out: Path, watch: Watch = unwatched, tell: Tell = untold
 ) -> list[Row]:
     """Play every strategy in every trial, going on where an earlier run stopped. ``curve.csv`` is
-    written after each round, ``run.json`` and ``curve.png`` after each campaign."""
+    written after each round, ``run.json`` after each campaign, ``curve.png`` after each trial."""
     archive, truth = stage.archive, stage.truth
     _same_run(out, simulation, archive)
     rows: list[Row] = []
@@ -190,11 +188,11 @@ def simulate(
                 about["seconds"].append([name, trial, row["round"], seconds])
                 write_text(out / "curve.csv", to_csv(rows))
                 tell(row)
-            campaign.store.close()
+            campaign.close()
             write_text(out / "run.json", json.dumps(about, indent=1))
-            untrained = float(np.mean([scores["map5_min"] for scores in about["frozen"]]))
-            title = f"{archive.root.name}, {plan.backbone}, depth {plan.depth}, {simulation.initial}"
-            plots.curve(rows, out / "curve.png", frozen=untrained, title=title)
+        untrained = float(np.mean([scores["map5_min"] for scores in about["frozen"]]))
+        title = f"{archive.root.name}, {plan.backbone}, depth {plan.depth}, {simulation.initial}"
+        plots.curve(rows, out / "curve.png", frozen=untrained, title=title)
     return rows
 
 
