@@ -87,8 +87,7 @@ def init(
     depth: DepthOption = "head",
     head: HeadOption = "anchored",
     views: ViewsOption = 2,
-    px: ViewsOption = Annotated[int, typer.Option(help="Quarter turns whose features are averaged, 1 to 4.")]
-PxOption = 224,
+    px: PxOption = 224,
     strategy: Annotated[str, typer.Option(help=StrategyHelp)] = "mgue",
     per_round: Annotated[int, typer.Option(help="Questions a round.")] = 100,
     loss: LossOption = "mix",
@@ -228,8 +227,7 @@ def simulate(
     closure: ClosureOption = "full",
     diversity: DiversityOption = "kmeans",
     lam: LambdaOption = 3.0,
-    px: ViewsOption = Annotated[int, typer.Option(help="Quarter turns whose features are averaged, 1 to 4.")]
-PxOption = 224,
+    px: PxOption = 224,
     folder: Annotated[Path, typer.Option("--out", help="Where the curve goes.")] = Path("runs/simulate"),
     cache: Annotated[
         Path | None, typer.Option(help="Where pixels and features are kept [ANNEAL_CACHE].")
