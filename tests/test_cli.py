@@ -16,6 +16,7 @@ from PIL import Image
 from anneal import cli
 from anneal.campaign import Campaign
 from anneal.pairs import Verdict
+from anneal.store import Store
 
 NET = "--backbone random:resnet-18 --px 32"
 
@@ -78,6 +79,9 @@ def made(drawn: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def campaign(made: Path, tmp_path: Path) -> Path:
     shutil.copytree(made, tmp_path / "copy")
+    store = Store(tmp_path / "copy" / "c" / "campaign.sqlite")
+    store.set(archive={**store.settings()["archive"], "root": str(tmp_path / "copy" / "photos")})
+    store.close()
     return tmp_path / "copy" / "c"
 
 

@@ -6,10 +6,10 @@ import re
 import runpy
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
-from click import Group
 
 from anneal import cli
 from anneal.errors import UsageError
@@ -65,8 +65,7 @@ def test_the_guide_s_strategy_runs(
 
 
 def test_every_command_and_option_stands_in_the_guide() -> None:
-    group = typer.main.get_command(cli.app)
-    assert isinstance(group, Group)
+    group: Any = typer.main.get_command(cli.app)
     guide = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
     for name, command in group.commands.items():
         (row,) = [line for line in guide.splitlines() if line.startswith(f"| `anneal {name}")]
