@@ -146,8 +146,8 @@ def test_the_pair_classifier_is_order_free_and_its_scorer_agrees(rng: np.random.
     naive = []
     for u, v in zip(z[i], z[j], strict=True):
         logits = [
-            classifier.last(torch.relu(classifier.second(torch.relu(classifier.first(torch.cat(pair))))))
-            for pair in ((u, v), (v, u))
+            classifier.last(torch.relu(classifier.second(torch.relu(classifier.first(pair * 6**0.5)))))
+            for pair in (torch.cat([u, v]), torch.cat([v, u]))
         ]
         naive.append(torch.stack(logits).mean())
     torch.testing.assert_close(there, torch.stack(naive))
