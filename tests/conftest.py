@@ -40,4 +40,4 @@ def data() -> Path:
     folder = os.environ.get("ANNEAL_DATA")
     if not folder or not Path(folder).is_dir():
         pytest.skip("real data: set ANNEAL_DATA to the folder that holds UCMerced and AID150")
-    return Path(folder)
+    return Path(folder).resolve()

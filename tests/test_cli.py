@@ -225,7 +225,7 @@ def test_more_pairs_than_there_are(anneal: Anneal, drawn: Path, cache: Path, tmp
 @pytest.mark.parametrize(
     ("option", "word"),
     [
-        ("--lambda abc", "is not a valid float"),
+        ("--lambda abc", "Invalid value for '--lambda'"),
         ("--lambda nan", "--lambda nan is not a number"),
         ("--strategy best", "choose among mgue, bcgue, random"),
         ("--depth deep", "choose one of head, last, full"),
