@@ -23,25 +23,26 @@ def run(folder: Path, seed: int, watch: Watch = unwatched, tell: Tell = untold) 
         scenes.draw_archive(folder / "drawing", PER_KIND, seed, PX)
         (folder / "drawing").rename(folder / "archive")  # so that half an archive is never taken for one
     archive = open_archive(folder / "archive", PX, folder / "cache", watch("reading"))
-    plan = Plan(px=PX, per_round=60, seed=seed)
-    simulation = Simulation(plan, ("mgue", "random"), rounds=4)
+    plan = Plan(px=PX, per_round=90, seed=seed)
+    simulation = Simulation(plan, ("mgue", "random"), rounds=5)
     stage = Stage.of(archive, backbones.load(plan.backbone), plan, watch)
     simulate(stage, simulation, folder, watch, tell)
 
     campaign = Campaign.open(folder / "trials" / "mgue-0")
     trained = replay(stage, campaign, simulation.rounds).vectors
-    split = split_of(archive, seed)
-    queries = np.random.default_rng(seed).choice(split.val, 3, replace=False)
+    never_asked = split_of(archive, seed).val
+    queries = np.random.default_rng(seed).choice(never_asked, 3, replace=False)
     spaces = {"before": unit(stage.frozen), "after": trained}
-    _panel(archive, spaces, queries, split.test, folder / "retrieval.png")
+    _panel(archive, spaces, queries, folder / "retrieval.png")
 
 
-def _panel(archive: Archive, spaces: dict[str, Floats], queries: Ids, images: Ids, path: Path) -> None:
-    """Each query twice, in the space before training and after it."""
+def _panel(archive: Archive, spaces: dict[str, Floats], queries: Ids, path: Path) -> None:
+    """Each query twice, in the space before training and after it, searched in all other images."""
     heads, results = [], []
     for query in queries.tolist():
         for when, vectors in spaces.items():
-            ranking = nearest(vectors, images, vectors[query][None], 8)
+            others = np.delete(np.arange(len(archive)), query)
+            ranking = nearest(vectors, others, vectors[query][None], 8)
             heads.append((archive.pixels[query], f"{archive.labels[query]}\n{when}"))
             results.append(
                 [
