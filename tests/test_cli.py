@@ -229,6 +229,7 @@ def test_more_pairs_than_there_are(anneal: Anneal, drawn: Path, cache: Path, tmp
         ("--lambda nan", "--lambda nan is not a number"),
         ("--strategy best", "choose among mgue, bcgue, random"),
         ("--depth deep", "choose one of head, last, full"),
+        ("--views 5", "1 to 4 quarter turns"),
         ("--px 3", "give 8 to 2048"),
         ("--per-round 0", "at least one question"),
         ("--backbone resnet18", "There is no backbone 'resnet18'"),
@@ -254,8 +255,11 @@ def test_no_campaign_there(anneal: Anneal, tmp_path: Path) -> None:
 
 
 def test_init_twice(anneal: Anneal, campaign: Path) -> None:
-    run = anneal(f"init {{}} --campaign {{}} {NET}", campaign.parent / "photos", campaign)
+    vectors = campaign / "rounds" / "frozen" / "vectors.npy"
+    before = vectors.read_bytes()
+    run = anneal(f"init {{}} --campaign {{}} {NET} --views 1", campaign.parent / "photos", campaign)
     refused(run, 2, "already holds a campaign")
+    assert vectors.read_bytes() == before
 
 
 def test_a_round_without_an_answer(anneal: Anneal, campaign: Path) -> None:

@@ -238,3 +238,24 @@ def test_bce_is_balanced_and_has_its_minus() -> None:
     p = torch.sigmoid(logits)
     expected = (-p[0].log() + (-(1 - p[1]).log() - (1 - p[2]).log()) / 2) / 2
     torch.testing.assert_close(pair_bce(logits, similar), expected)
+
+
+class Left(torch.nn.Module):
+    """Sees only the left half: a quarter turn changes what it says."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[:, :, :, : x.shape[3] // 2].mean(dim=(2, 3))
+
+
+def test_features_are_the_mean_over_quarter_turns(drawn: Path, cache: Path, tmp_path: Path) -> None:
+    archive = replace(open_archive(drawn, 32, cache), folder=tmp_path)
+    backbone = Backbone("left", None, Left(), (0.0,) * 3, (1.0,) * 3)
+    images = np.asarray(archive.pixels, dtype=np.float64) / 255
+    once = images[:, :, :16].mean(axis=(1, 2))
+    turned = np.rot90(images, 1, axes=(1, 2))[:, :, :16].mean(axis=(1, 2))
+    assert np.abs(once - turned).max() > 0.1
+    np.testing.assert_allclose(embed.inputs(archive, backbone, "head", views=1), once, atol=1e-5)
+    both = embed.inputs(archive, backbone, "head", views=2)
+    np.testing.assert_allclose(both, (once + turned) / 2, atol=1e-5)
+    asked = embed.query(archive.pixels[:3], backbone, "head", None, views=2)
+    np.testing.assert_allclose(asked, both[:3] / np.linalg.norm(both[:3], axis=1, keepdims=True), atol=1e-5)

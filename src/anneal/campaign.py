@@ -99,9 +99,8 @@ class Campaign:
         cls, folder: Path, archive: Archive, plan: Plan, images: Ids, first: Pairs | None = None
     ) -> Campaign:
         """A new campaign on ``archive`` that asks about ``images`` only, ``first`` these pairs."""
+        cls.refuse_if_made(folder)
         store = Store(folder / FILE, create=True)
-        if "plan" in store.settings():
-            raise UsageError(f"{folder} already holds a campaign: go on with it, or give another --campaign.")
         where = {"root": str(archive.root.resolve()), "folder": str(archive.folder.resolve())}
         if first is not None:
             store.queue(0, first, "cold")  # before the settings, which say that the campaign is made
@@ -111,6 +110,11 @@ class Campaign:
     @classmethod
     def open(cls, folder: Path) -> Campaign:
         return cls(folder, Store(folder / FILE))
+
+    @classmethod
+    def refuse_if_made(cls, folder: Path) -> None:
+        if cls.is_made(folder):
+            raise UsageError(f"{folder} already holds a campaign: go on with it, or give another --campaign.")
 
     @staticmethod
     def is_made(folder: Path) -> bool:

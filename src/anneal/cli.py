@@ -45,7 +45,7 @@ BackboneOption = Annotated[
     ),
 ]
 HeadOption = Annotated[
-    str, typer.Option(help="anchored (starts at the frozen features) or paper (starts at random).")
+    str, typer.Option(help="anchored (starts near the frozen features) or paper (starts at random).")
 ]
 DepthOption = Annotated[str, typer.Option(help="What is trained: head, last (stage too) or full.")]
 ViewsOption = Annotated[int, typer.Option(help="Quarter turns whose features are averaged, 1 to 4.")]
@@ -102,7 +102,21 @@ def init(
     """
     from anneal.campaign import Plan
 
-    plan = Plan(backbone, depth, head, views, px, strategy, per_round, closure, diversity, lam, loss, seed)
+    network = str(Path(backbone).resolve()) if Path(backbone).is_dir() else backbone  # wherever one stands
+    plan = Plan(
+        backbone=network,
+        depth=depth,
+        head=head,
+        views=views,
+        px=px,
+        strategy=strategy,
+        per_round=per_round,
+        closure=closure,
+        diversity=diversity,
+        lam=lam,
+        loss=loss,
+        seed=seed,
+    )
     with _bars() as watch:
         from anneal import cycle
 
@@ -242,7 +256,19 @@ def simulate(
     """
     from anneal.campaign import Plan
 
-    plan = Plan(backbone, depth, head, views, px, "mgue", per_round, closure, diversity, lam, loss, seed)
+    plan = Plan(
+        backbone=backbone,
+        depth=depth,
+        head=head,
+        views=views,
+        px=px,
+        per_round=per_round,
+        closure=closure,
+        diversity=diversity,
+        lam=lam,
+        loss=loss,
+        seed=seed,
+    )
     names = tuple(name.strip() for name in strategy.split(","))
     with _bars() as watch:
         from anneal import backbones

@@ -110,6 +110,7 @@ def first_questions(frozen: Floats, images: Ids, n: int, rng: np.random.Generato
 def begin(folder: Path, archive: Archive, plan: Plan, watch: Watch = unwatched) -> Campaign:
     """A new campaign: every image encoded, and the first questions in the queue."""
     _pairs_only(plan)
+    Campaign.refuse_if_made(folder)  # before anything of it is written over
     backbone = backbones.load(plan.backbone)
     images = np.arange(len(archive))
     if len(images) < 2:

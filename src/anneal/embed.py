@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,10 +34,9 @@ def inputs(
     if depth == "full":
         return archive.pixels
     row = _frozen_output(archive.pixels[:1], backbone, depth, 1).shape[1:]
-    name = re.sub(r"[^\w.-]+", "_", backbone.name).strip("_")
     # A feature map is many numbers, of which half precision keeps what training on it needs.
     dtype, seen = (np.float32, f"head{views}") if depth == "head" else (np.float16, "last")
-    kept = Kept(archive.folder / f"{name}-{seen}", dtype, row)
+    kept = Kept(archive.folder / f"{_kept_name(backbone.name)}-{seen}", dtype, row)
     if not kept.complete:
         with kept.writing():
             while kept.rows < len(archive):
@@ -44,6 +45,13 @@ def inputs(
                 progress(kept.rows, len(archive))
             kept.finish()
     return kept.array()
+
+
+def _kept_name(backbone: str) -> str:
+    """A file name of its own for each network: a folder is told apart by where it really lies."""
+    readable = re.sub(r"[^\w.-]+", "_", backbone).strip("_")
+    where = str(Path(backbone).resolve()) if Path(backbone).is_dir() else backbone
+    return f"{readable}-{hashlib.blake2b(where.encode(), digest_size=4).hexdigest()}"
 
 
 def _frozen_output(pixels: NDArray[np.uint8], backbone: Backbone, depth: Depth, views: int) -> NDArray[Any]:
