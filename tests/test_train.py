@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from anneal import backbones, embed, model
 from anneal.archive import open_archive
@@ -68,11 +70,15 @@ def test_training_separates_what_was_answered(rng: np.random.Generator, loss: st
     known = full(len(classes), some_answers(classes, rng)).relations
     settings = replace(QUICK, loss=loss, lr=3e-3)
     fitted = fit(PLAIN, "head", features, known, settings, rng, shape=Shape(32, 16, anchored))
-    vectors, projected = embed.vectors(fitted.encoder, PLAIN, features)
-    assert vectors is projected
+    vectors = headed(fitted.encoder, PLAIN, features)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
     before = features / np.linalg.norm(features, axis=1, keepdims=True)
     assert separation(vectors, classes) > separation(before, classes) + 0.2
+
+
+def headed(encoder: Encoder, backbone: Backbone, kept: NDArray[Any]) -> Floats:
+    """Every image as the head sees it."""
+    return embed.vectors(encoder, backbone, kept, ["head"])["head"]
 
 
 def test_the_seed_decides_the_weights(rng: np.random.Generator) -> None:
@@ -105,10 +111,10 @@ def test_an_anchored_head_starts_from_the_frozen_geometry(rng: np.random.Generat
     features, _ = blobs(rng)
     encoder = Encoder(PLAIN, "head", 24, Shape(32, 24))
     encoder.settle(torch.from_numpy(features))
-    near, _ = embed.vectors(encoder, PLAIN, features)
+    near = headed(encoder, PLAIN, features)
     torch.nn.init.zeros_(encoder.head[2].weight)  # type: ignore[arg-type]
     torch.nn.init.zeros_(encoder.head[2].bias)  # type: ignore[arg-type]
-    vectors, _ = embed.vectors(encoder, PLAIN, features)
+    vectors = headed(encoder, PLAIN, features)
     rows = features / np.linalg.norm(features, axis=1, keepdims=True)
     rows = rows - rows.mean(axis=0)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
@@ -160,7 +166,7 @@ def test_the_classifier_learns_what_was_answered(rng: np.random.Generator) -> No
     known = full(len(classes), some_answers(classes, rng)).relations
     fitted = fit(PLAIN, "head", features, known, replace(QUICK, lr=3e-3), rng, pair_classifier=True)
     assert fitted.classifier is not None
-    vectors, _ = embed.vectors(fitted.encoder, PLAIN, features)
+    vectors = headed(fitted.encoder, PLAIN, features)
     every = np.arange(len(classes))
     probability = fitted.classifier.scorer(vectors)(every, every)
     same = classes[:, None] == classes[None, :]
@@ -172,7 +178,7 @@ def test_the_softmax_learns_the_classes_it_was_given(rng: np.random.Generator) -
     given = np.where(np.arange(48) % 2, classes, -1)
     known = full(48, answered(classes, Pairs.of(np.arange(1, 46, 2), np.arange(3, 48, 2)))).relations
     fitted = fit(PLAIN, "head", features, known, replace(QUICK, lr=3e-3), rng, classes=given)
-    _, projected = embed.vectors(fitted.encoder, PLAIN, features)
+    projected = headed(fitted.encoder, PLAIN, features)
     probability = class_probabilities(fitted, projected)
     np.testing.assert_allclose(probability.sum(axis=1), 1, atol=1e-5)
     assert (probability.argmax(axis=1) == classes)[given >= 0].all()
@@ -193,10 +199,11 @@ def test_every_depth_trains_and_comes_back_from_disk(
     encoder = fit(backbone, depth, kept, known, settings, rng).encoder
     for key, value in backbone.upper.state_dict().items():
         assert torch.equal(value, before[key]), "training must not touch the pretrained weights"
-    vectors, _ = embed.vectors(encoder, backbone, kept[:8])
+    space = model.searched(depth)
+    vectors = embed.vectors(encoder, backbone, kept[:8], [space])[space]
     model.save(tmp_path, encoder, {"note": "x"})
     assert {f.name for f in tmp_path.iterdir()} == {"model.safetensors", "model.json"}
-    again, _ = embed.vectors(model.load(tmp_path, backbone), backbone, kept[:8])
+    again = embed.vectors(model.load(tmp_path, backbone), backbone, kept[:8], [space])[space]
     np.testing.assert_allclose(again, vectors, atol=1e-6)
     outside = embed.query(archive.pixels[:8], backbone, depth, encoder)
     np.testing.assert_allclose(outside, vectors, atol=2e-3)  # `last` keeps half precision

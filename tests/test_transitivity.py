@@ -501,15 +501,15 @@ def test_partners_are_the_other_images_known_to_be_similar(
             partners[a].add(b)
             partners[b].add(a)
     ids = np.repeat(np.arange(N), 150)
-    drawn = relations.similar_partner(ids, np.random.default_rng(0)).reshape(N, 150)
+    drawn = relations.partner(ids, Verdict.SIMILAR, np.random.default_rng(0)).reshape(N, 150)
     assert {i: set(drawn[i].tolist()) for i in range(N)} == {i: partners[i] or {i} for i in range(N)}
 
 
 def test_partners_are_equally_likely_and_a_seed_determines_them() -> None:
     relations = full(6, answers([(0, 1, S), (1, 2, S), (2, 3, S), (3, 4, S)])).relations
     ids = np.full(4000, 2)
-    drawn = relations.similar_partner(ids, np.random.default_rng(1))
+    drawn = relations.partner(ids, Verdict.SIMILAR, np.random.default_rng(1))
     assert np.bincount(drawn, minlength=6)[[2, 5]].tolist() == [0, 0]
     assert np.abs(np.bincount(drawn, minlength=6)[[0, 1, 3, 4]] - 1000).max() < 120
-    assert (drawn == relations.similar_partner(ids, np.random.default_rng(1))).all()
-    assert not (drawn == relations.similar_partner(ids, np.random.default_rng(2))).all()
+    assert (drawn == relations.partner(ids, Verdict.SIMILAR, np.random.default_rng(1))).all()
+    assert not (drawn == relations.partner(ids, Verdict.SIMILAR, np.random.default_rng(2))).all()

@@ -37,15 +37,23 @@ class Plan:
     closure: str = "full"
     diversity: str = "kmeans"
     lam: float = 3.0  # λ, the paper's best
+    space: str = "search"  # where pairs are compared to be asked: search (as retrieval does), backbone, head
     loss: str = "mix"
+    recipe: str = "anneal"  # how the network is trained, or paper: as the paper trains its own
+    restart: str = "cold"  # each round from the pretrained weights, or warm: from the round before
+    gamma: float = 0.1  # weight of BCGUE's classifier in the loss
+    widths: tuple[int, int] = (64, 32)  # its first two layers
     seed: int = 0
 
     def __post_init__(self) -> None:
         _one_of("--closure", self.closure, CLOSURES)
         _one_of("--depth", self.depth, ("head", "last", "full"))
         _one_of("--head", self.head, ("anchored", "paper"))
-        _one_of("--diversity", self.diversity, ("kmeans", "none"))
+        _one_of("--diversity", self.diversity, ("kmeans", "kmeans-sum", "kmeans-product", "none"))
+        _one_of("--space", self.space, ("search", "backbone", "head"))
         _one_of("--loss", self.loss, ("mix", "contrastive", "ntxent"))
+        _one_of("--recipe", self.recipe, ("anneal", "paper"))
+        _one_of("--restart", self.restart, ("cold", "warm"))
         if not 1 <= self.views <= 4:
             raise UsageError(f"--views {self.views}: an image has 1 to 4 quarter turns.")
         if not np.isfinite(self.lam):
@@ -85,7 +93,10 @@ class Campaign:
         saved = store.settings()
         try:
             known = {field.name for field in fields(Plan)}
-            self.plan = Plan(**{k: v for k, v in saved["plan"].items() if k in known})
+            plan = {k: v for k, v in saved["plan"].items() if k in known}
+            if "widths" in plan:
+                plan["widths"] = tuple(plan["widths"])  # JSON knows lists only
+            self.plan = Plan(**plan)
             self.images: Ids = np.array(saved["images"], dtype=np.int64)
             self._archive = saved["archive"]
             self.size = int(saved["size"])  # images in the archive

@@ -288,6 +288,70 @@ def simulate(
 
 
 @app.command()
+def reproduce(
+    experiment: Annotated[
+        str, typer.Argument(help="lambda, diversity, comparison, panels, all, or choices.")
+    ],
+    archive: Annotated[str, typer.Option(help="Whose settings: ucmerced or aid.")] = "ucmerced",
+    data: Annotated[Path | None, typer.Option(help="The archive's folder, one folder a class.")] = None,
+    folder: Annotated[Path, typer.Option("--out", help="Where everything goes.")] = Path("runs/reproduce"),
+    mode: Annotated[
+        str, typer.Option(help="ours (the defaults) or paper (its network and training).")
+    ] = "ours",
+    trials: Annotated[int | None, typer.Option(help="Repeat with seeds SEED, SEED + 1, … [3]", min=1)] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds after the first labels.", min=0)] = None,
+    per_round: Annotated[int | None, typer.Option(help="Bits a round; on UC-Merced 369, or 336.")] = None,
+    only: Annotated[str, typer.Option(help="Some of the experiment's players, with commas.")] = "",
+    jobs: Annotated[int, typer.Option(help="Trials played side by side.", min=1)] = 2,
+    seed: SeedOption = 0,
+    backbone: Annotated[str | None, typer.Option(help="In place of the mode's own.")] = None,
+    depth: Annotated[str | None, typer.Option(help="In place of the mode's own.")] = None,
+    px: Annotated[int | None, typer.Option(help="In place of the mode's own.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A few minutes on a small drawn archive.")] = False,
+    cache: Annotated[
+        Path | None, typer.Option(help="Where pixels and features are kept [ANNEAL_CACHE].")
+    ] = None,
+) -> None:
+    """Redo the paper's experiments: curves, figures, and tables that set ours beside the paper's.
+
+    Stopped, it goes on where it was when the same command is given again. [bold]choices[/] measures what the
+    paper leaves open, on the training images alone.
+
+    Example: [bold]anneal reproduce comparison --archive ucmerced --data UCMerced/ --out runs/ucmerced[/]
+    """
+    from anneal.errors import UsageError
+
+    if data is None and not quick:
+        raise UsageError(
+            "Give --data FOLDER with the archive's images, or --quick for a small drawn archive."
+        )
+    with _bars() as watch:
+        from anneal import reproduce as again
+        from anneal import scenes
+
+        preset = again.preset(archive if data else "demo")
+        plan = again.settings(mode, preset, seed, backbone, depth=depth, px=px, per_round=per_round)
+        source = data or scenes.drawn(folder / "archive", 20, seed, plan.px)
+        found = _open_archive(source, plan.px, cache or _cache(), watch)
+        _describe(found)
+        again.experiment(
+            experiment,
+            found,
+            preset,
+            plan,
+            folder,
+            rounds=(2 if quick else preset.rounds) if rounds is None else rounds,
+            trials=trials or (1 if quick else preset.trials),
+            jobs=jobs,
+            only=[name.strip() for name in only.split(",") if name.strip()],
+            watch=watch,
+            tell=_tell,
+        )
+    out.print((folder / "report.md").read_text(encoding="utf-8"), markup=False, soft_wrap=True)
+    out.print(f"Curves, figures, splits and this report are in {folder}.")
+
+
+@app.command()
 def demo(
     folder: Annotated[Path, typer.Option("--out", help="Where everything goes.")] = Path("demo"),
     seed: SeedOption = 0,

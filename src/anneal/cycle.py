@@ -20,7 +20,7 @@ from anneal.diversity import DIVERSITIES
 from anneal.errors import UsageError
 from anneal.index import unit
 from anneal.kept import disk
-from anneal.model import Depth, Shape
+from anneal.model import Depth, Encoder, Shape, Space, searched
 from anneal.pairs import Answers, Floats, Ids, Pairs, Verdict
 from anneal.strategies import Select, Snapshot, Strategy, cold, named
 from anneal.train import Fit, Fitted, class_probabilities, fit
@@ -55,12 +55,14 @@ def learn(
     rng: np.random.Generator,
     *,
     labels: dict[int, int] | None = None,
+    start: Encoder | None = None,
     watch: Watch = unwatched,
 ) -> Learned:
     """Infer what the answers imply, fit the encoder to it, embed every image.
 
     ``kept`` is what ``embed.inputs`` returned, ``images`` those that may be asked about, ``labels`` the
-    class numbers of labelled images where the strategy asks for classes.
+    class numbers of labelled images where the strategy asks for classes, ``start`` the encoder of the
+    round before where training begins with it.
     """
     seconds: dict[str, float] = {}
     strategy, depth = strategy_of(plan), cast(Depth, plan.depth)
@@ -73,28 +75,33 @@ def learn(
             depth,
             kept,
             closure.relations,
-            Fit.at(depth, plan.loss),
+            Fit.at(depth, plan.recipe, loss=plan.loss, gamma=plan.gamma),
             rng,
             images=images,
-            shape=Shape(anchored=plan.head == "anchored"),
+            shape=Shape(anchored=plan.head == "anchored", classifier=plan.widths),
             pair_classifier=strategy.pair_classifier,
             classes=classes,
+            metric=strategy.metric or classes is None,
+            start=start,
             progress=watch("learning"),
         )
     with timed(seconds, "embed"):
-        vectors, projected = embed.vectors(fitted.encoder, backbone, kept, watch("embedding"))
+        search = searched(depth)
+        asked = search if plan.space == "search" else cast(Space, plan.space)
+        wanted = {search, asked, *(("head",) if fitted.softmax else ())}
+        spaces = embed.vectors(fitted.encoder, backbone, kept, wanted, watch("embedding"))
         snapshot = Snapshot(
-            vectors,
+            spaces[asked],
             images,
             closure.relations,
-            probability=fitted.classifier and fitted.classifier.scorer(vectors),
-            classes=class_probabilities(fitted, projected) if fitted.softmax else None,
+            probability=fitted.classifier and fitted.classifier.scorer(spaces[search]),
+            classes=class_probabilities(fitted, spaces["head"]) if fitted.softmax else None,
             labelled=None if labels is None else np.array(sorted(labels), dtype=np.int64),
         )
     with timed(seconds, "threshold"):
-        found = uncertainty.moments(vectors, closure.relations)
+        found = uncertainty.moments(snapshot.vectors, closure.relations)
         alpha = uncertainty.mgue_threshold(found, plan.lam)
-    return Learned(fitted, closure, vectors, snapshot, alpha, seconds)
+    return Learned(fitted, closure, spaces[search], snapshot, alpha, seconds)
 
 
 def strategy_of(plan: Plan) -> Strategy:
@@ -135,16 +142,29 @@ def turn(campaign: Campaign, backbone: Backbone, watch: Watch = unwatched) -> Le
     number = len(store.rounds())
     depth = cast(Depth, plan.depth)
     kept = embed.inputs(campaign.archive(), backbone, depth, watch("encoding"), plan.views)
-    learned = learn(backbone, kept, campaign.images, answers, plan, plan.rng(1, number), watch=watch)
+    start = started(campaign, backbone, number)
+    rng = plan.rng(1, number)
+    learned = learn(backbone, kept, campaign.images, answers, plan, rng, start=start, watch=watch)
     with timed(learned.seconds, "ask"):
         pairs = select(learned.snapshot, plan.per_round, plan.rng(2, number))
-    folder = campaign.round_folder(number)
-    about = {"anneal_plan": asdict(plan), "backbone": plan.backbone, "round": number}
-    model.save(folder, learned.fitted.encoder, about)
-    save_vectors(folder, learned.vectors)
+    save_model(campaign, learned.fitted.encoder, number)
+    save_vectors(campaign.round_folder(number), learned.vectors)
     note = {"alpha": learned.alpha, "loss": learned.fitted.loss, "answers": len(answers)}
     store.finish_round(number, {**note, "seconds": learned.seconds}, pairs, plan.strategy)
     return learned
+
+
+def started(campaign: Campaign, backbone: Backbone, number: int) -> Encoder | None:
+    """What a round's training begins with: the encoder of the round before, if the plan is warm."""
+    if campaign.plan.restart == "cold" or number == 0:
+        return None
+    return model.load(campaign.round_folder(number - 1), backbone)
+
+
+def save_model(campaign: Campaign, encoder: Encoder, number: int) -> None:
+    plan = campaign.plan
+    about = {"anneal_plan": asdict(plan), "backbone": plan.backbone, "round": number}
+    model.save(campaign.round_folder(number), encoder, about)
 
 
 def _pairs_only(plan: Plan) -> Select:

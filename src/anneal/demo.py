@@ -19,10 +19,8 @@ PER_KIND, PX = 40, 128
 
 def run(folder: Path, seed: int, watch: Watch = unwatched, tell: Tell = untold) -> None:
     """Draw the archive (once), play mgue against random, draw ``curve.png`` and ``retrieval.png``."""
-    if not (folder / "archive").exists():
-        scenes.draw_archive(folder / "drawing", PER_KIND, seed, PX)
-        (folder / "drawing").rename(folder / "archive")  # so that half an archive is never taken for one
-    archive = open_archive(folder / "archive", PX, folder / "cache", watch("reading"))
+    source = scenes.drawn(folder / "archive", PER_KIND, seed, PX)
+    archive = open_archive(source, PX, folder / "cache", watch("reading"))
     plan = Plan(px=PX, per_round=90, seed=seed)
     simulation = Simulation(plan, ("mgue", "random"), rounds=5)
     stage = Stage.of(archive, backbones.load(plan.backbone), plan, watch)

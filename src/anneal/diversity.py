@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from sklearn.cluster import KMeans
@@ -19,16 +20,21 @@ from anneal.pairs import Floats, Ids, Pairs
 Diversity = Callable[[Floats, Mined, int, np.random.Generator], Pairs]
 
 
-def pair_vectors(vectors: Floats, pairs: Pairs) -> Floats:
-    """(|pairs|, 2d): [u + v, |u − v|], the same whichever image comes first."""
-    u, v = vectors[pairs.a], vectors[pairs.b]
+def pair_vectors(u: Floats, v: Floats) -> Floats:
+    """(|pairs|, 2d): [u + v, |u − v|], the same whichever image comes first, as all of these."""
     return np.concatenate([u + v, np.abs(u - v)], axis=1)
 
 
-def kmeans(vectors: Floats, mined: Mined, n: int, rng: np.random.Generator) -> Pairs:
+def kmeans(
+    vectors: Floats,
+    mined: Mined,
+    n: int,
+    rng: np.random.Generator,
+    vector: Callable[[Floats, Floats], Floats] = pair_vectors,
+) -> Pairs:
     """Cluster the pairs into n, take the most uncertain pair of each cluster."""
-    rows = best_per_cluster(pair_vectors(vectors, mined.pairs), mined.scores, n, rng)
-    return mined.pairs[rows]
+    points = vector(vectors[mined.pairs.a], vectors[mined.pairs.b])
+    return mined.pairs[best_per_cluster(points, mined.scores, n, rng)]
 
 
 def none(vectors: Floats, mined: Mined, n: int, rng: np.random.Generator) -> Pairs:
@@ -36,7 +42,12 @@ def none(vectors: Floats, mined: Mined, n: int, rng: np.random.Generator) -> Pai
     return mined.pairs[:n]
 
 
-DIVERSITIES: dict[str, Diversity] = {"kmeans": kmeans, "none": none}
+DIVERSITIES: dict[str, Diversity] = {
+    "kmeans": kmeans,
+    "kmeans-sum": partial(kmeans, vector=np.add),
+    "kmeans-product": partial(kmeans, vector=np.multiply),
+    "none": none,
+}
 
 
 def best_per_cluster(points: Floats, scores: Floats, n: int, rng: np.random.Generator) -> Ids:

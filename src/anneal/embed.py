@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from anneal.archive import Archive, Progress, silent
 from anneal.backbones import Backbone
 from anneal.index import unit
 from anneal.kept import Kept
-from anneal.model import Depth, Encoder, frozen
+from anneal.model import SPACES, Depth, Encoder, Space, frozen, searched
 from anneal.pairs import Floats
 
 BATCH = 64
@@ -71,20 +72,22 @@ def prepare(rows: NDArray[Any], backbone: Backbone) -> torch.Tensor:
 
 @torch.inference_mode()
 def vectors(
-    encoder: Encoder, backbone: Backbone, kept: NDArray[Any], progress: Progress = silent
-) -> tuple[Floats, Floats]:
-    """Every image in the current metric space: (what is compared, the head's output), unit rows.
-    The two are one and the same but with depth ``full``."""
+    encoder: Encoder,
+    backbone: Backbone,
+    kept: NDArray[Any],
+    spaces: Iterable[Space],
+    progress: Progress = silent,
+) -> dict[Space, Floats]:
+    """Every image, as unit rows, in each of these spaces: the backbone's features, the head's output."""
     encoder.eval()
     step = 4096 if encoder.depth == "head" else BATCH
-    blocks = []
+    blocks: dict[Space, list[Floats]] = {space: [] for space in spaces}
     for i in range(0, len(kept), step):
-        blocks.append([part.numpy() for part in encoder(prepare(kept[i : i + step], backbone))])
+        for space, part in zip(SPACES, encoder(prepare(kept[i : i + step], backbone)), strict=True):
+            if space in blocks:
+                blocks[space].append(part.numpy())
         progress(min(i + step, len(kept)), len(kept))
-    projected = np.concatenate([block[1] for block in blocks])
-    if encoder.depth != "full":
-        return projected, projected
-    return np.concatenate([block[0] for block in blocks]), projected
+    return {space: np.concatenate(parts) for space, parts in blocks.items()}
 
 
 def _tensor(rows: NDArray[Any]) -> torch.Tensor:
@@ -104,5 +107,5 @@ def query(
     if encoder is None:
         return unit(_frozen_output(pixels, backbone, "head", views))
     rows = pixels if depth == "full" else _frozen_output(pixels, backbone, depth, views)
-    compared: Floats = encoder.eval()(prepare(rows, backbone))[0].numpy()
-    return compared
+    space = searched(depth)
+    return vectors(encoder, backbone, rows, [space])[space]

@@ -38,9 +38,8 @@ def ntxent(s: Tensor, known: Tensor, temperature: float = 0.1) -> Tensor:
     away = s.masked_fill(~dissimilar, -1e4).logsumexp(dim=1)  # (m,) so low without any that ℓ = 0
     each = F.softplus(away[:, None] - s)  # −log(e^s / (e^s + e^away))
     number = similar.sum(dim=1)
-    anchors = number > 0
-    each = each.masked_fill(~similar, 0.0).sum(dim=1)[anchors] / number[anchors]
-    return each.mean() if len(each) else s.sum() * 0
+    each = (each * similar).sum(dim=1) / number.clamp(min=1)  # (m,) 0 for an anchor without any
+    return each.sum() / (number > 0).sum().clamp(min=1)
 
 
 def mix(s: Tensor, known: Tensor, weight: float = 0.3) -> Tensor:
@@ -69,5 +68,6 @@ def _masks(known: Tensor) -> tuple[Tensor, Tensor]:
 
 def _balanced(near: Tensor, similar: Tensor, far: Tensor, dissimilar: Tensor) -> Tensor:
     """Mean of two means; of the one there is where a batch has pairs of one kind only."""
-    means = [x[mask].mean() for x, mask in ((near, similar), (far, dissimilar)) if mask.any()]
-    return torch.stack(means).mean() if means else near.sum() * 0
+    sums = torch.stack([(near * similar).sum(), (far * dissimilar).sum()])
+    counts = torch.stack([similar.sum(), dissimilar.sum()])
+    return (sums / counts.clamp(min=1)).sum() / (counts > 0).sum().clamp(min=1)

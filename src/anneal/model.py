@@ -22,6 +22,13 @@ from anneal.uncertainty import PairProbability
 
 Depth = Literal["head", "last", "full"]
 DEPTHS: tuple[Depth, ...] = ("head", "last", "full")
+Space = Literal["backbone", "head"]
+SPACES: tuple[Space, ...] = ("backbone", "head")
+
+
+def searched(depth: Depth) -> Space:
+    """Where retrieval compares images: a network trained whole drops its head, as in the paper."""
+    return "backbone" if depth == "full" else "head"
 
 
 @dataclass(frozen=True)
@@ -77,8 +84,7 @@ class Encoder(nn.Module):
         return F.normalize((F.normalize(features, dim=1) - self.centre) @ self.components, dim=1)
 
     def forward(self, x: Tensor, noise: float = 0.0) -> tuple[Tensor, Tensor]:
-        """→ (what is compared in retrieval, what the loss sees), unit rows both. They differ with
-        depth ``full``, where the head is dropped after training, as in the paper."""
+        """→ (the backbone's features, the head's output, which the loss sees), unit rows both."""
         features = self.tail(x)  # (m, dim)
         scaled = (features - self.mean) / self.std
         if noise:
@@ -86,9 +92,7 @@ class Encoder(nn.Module):
         projected = self.head(scaled)  # (m, out)
         if self.anchored:
             projected = projected + self.anchor(features)
-        projected = F.normalize(projected, dim=1)
-        compared = F.normalize(features, dim=1) if self.depth == "full" else projected
-        return compared, projected
+        return F.normalize(features, dim=1), F.normalize(projected, dim=1)
 
 
 class PairClassifier(nn.Module):

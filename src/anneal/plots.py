@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,24 +32,31 @@ def curve(
     path: Path,
     *,
     column: str = "map5_min",
+    by: str = "strategy",
+    labels: Mapping[str, str] | None = None,
     frozen: float | None = None,
+    upper: float | None = None,
     title: str = "",
 ) -> None:
-    """Quality against bits: for each strategy the mean over trials and a band from least to most."""
+    """Quality against bits: for each strategy (or whatever is named in the column ``by``) the mean over
+    trials and a band from least to most; without training, and with all labels, as level lines."""
     figure = Figure(figsize=(7, 4.4), layout="constrained")
     axes = figure.add_subplot()
-    names = list(dict.fromkeys(row["strategy"] for row in rows))
+    names = list(dict.fromkeys(row[by] for row in rows))
     for name, (colour, dash, marker) in zip(names, STYLES * len(names), strict=False):
-        mine = [row for row in rows if row["strategy"] == name]
+        mine = [row for row in rows if row[by] == name]
         rounds = sorted({row["round"] for row in mine})
         at = [[row for row in mine if row["round"] == number] for number in rounds]
         bits = [float(np.mean([row["bits"] for row in some])) for some in at]
         values = [[row[column] for row in some] for some in at]
         mean = [float(np.mean(some)) for some in values]
-        axes.plot(bits, mean, color=colour, linestyle=dash, marker=marker, label=name)
+        label = (labels or {}).get(name, name)
+        axes.plot(bits, mean, color=colour, linestyle=dash, marker=marker, markersize=4, label=label)
         if len({row["trial"] for row in mine}) > 1:
             low, high = [min(some) for some in values], [max(some) for some in values]
             axes.fill_between(bits, low, high, color=colour, alpha=0.15, linewidth=0)
+    if upper is not None:
+        axes.axhline(upper, color="black", linewidth=1, linestyle=(0, (6, 3)), label="all labels")
     if frozen is not None:
         axes.axhline(frozen, color="black", linewidth=0.8, linestyle=(0, (1, 3)), label="untrained")
     axes.set_xlabel("bits of annotation")

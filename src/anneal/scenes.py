@@ -486,3 +486,12 @@ def draw_archive(folder: Path, per_kind: int, seed: int, px: int = 128) -> None:
         for index in range(per_kind):
             rng = np.random.default_rng([seed, zlib.crc32(kind.encode()), index])
             draw(rng, px).save(folder / kind / f"{kind}_{index:03d}.jpg", quality=90)
+
+
+def drawn(folder: Path, per_kind: int, seed: int, px: int) -> Path:
+    """The archive in that folder; drawn if it is not there, and never half an archive."""
+    if not folder.exists():
+        part = folder.with_name(f"{folder.name}.part")
+        draw_archive(part, per_kind, seed, px)
+        part.rename(folder)
+    return folder

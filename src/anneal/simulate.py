@@ -10,7 +10,7 @@ import io
 import json
 import math
 import platform
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +23,17 @@ from anneal import embed, metrics, plots
 from anneal.archive import SPLITS, Archive
 from anneal.backbones import Backbone
 from anneal.campaign import Campaign, Plan
-from anneal.cycle import Learned, Watch, first_questions, learn, strategy_of, timed, unwatched
+from anneal.cycle import (
+    Learned,
+    Watch,
+    first_questions,
+    learn,
+    save_model,
+    started,
+    strategy_of,
+    timed,
+    unwatched,
+)
 from anneal.errors import UsageError
 from anneal.index import nearest, unit
 from anneal.kept import write_text
@@ -79,6 +89,10 @@ class Split:
     val: Ids  # the queries
     test: Ids  # what is retrieved from
 
+    def inner(self, seed: int) -> Split:
+        """The training images alone, split again: where settings are chosen without a look at the rest."""
+        return Split(*(self.train[part] for part in _tenths(len(self.train), seed, 1)))
+
 
 @dataclass(frozen=True)
 class Truth:
@@ -116,9 +130,7 @@ def split_of(archive: Archive, seed: int) -> Split:
         column = np.array(archive.splits)
         parts = [np.flatnonzero(column == name) for name in SPLITS]
     else:
-        order = np.random.default_rng([seed, 0]).permutation(len(archive))
-        tenth = len(order) // 10
-        parts = [np.sort(part) for part in (order[2 * tenth :], order[:tenth], order[tenth : 2 * tenth])]
+        parts = _tenths(len(archive), seed, 0)
     if not all(len(part) for part in parts):
         sizes = ", ".join(str(len(part)) for part in parts)
         raise UsageError(
@@ -126,6 +138,13 @@ def split_of(archive: Archive, seed: int) -> Split:
             "some. Ten images are the least, or a manifest that names all three splits."
         )
     return Split(*parts)
+
+
+def _tenths(n: int, seed: int, purpose: int) -> list[Ids]:
+    """0 … n-1 parted at random into eight tenths, one and one."""
+    order = np.random.default_rng([seed, purpose]).permutation(n)
+    tenth = n // 10
+    return [np.sort(part) for part in (order[2 * tenth :], order[:tenth], order[tenth : 2 * tenth])]
 
 
 def score(vectors: Floats, split: Split, classes: Ids) -> dict[str, float]:
@@ -182,7 +201,8 @@ def simulate(
         split = split_of(archive, plan.seed)
         about["frozen"].append(score(unit(stage.frozen), split, truth.classes))
         for name in simulation.strategies:
-            campaign = _campaign(out, archive, replace(plan, strategy=name), split, trial)
+            folder = out / "trials" / f"{name.replace(':', '.')}-{trial}"
+            campaign = campaign_at(folder, archive, replace(plan, strategy=name), split.train)
             for row, seconds in play(stage, campaign, split, simulation, trial, watch):
                 rows.append(row)
                 about["seconds"].append([name, trial, row["round"], seconds])
@@ -213,6 +233,8 @@ def play(
     for number in range(len(finished), simulation.rounds + 1):
         _answer(stage, campaign, simulation, number)
         learned, rng = replay(stage, campaign, number, watch), plan.rng(2, number)
+        if plan.restart == "warm":
+            save_model(campaign, learned.fitted.encoder, number)
         with timed(learned.seconds, "ask"):
             questions = _ask(campaign, truth, learned, number, rng)
         asked, labels = store.answers(), store.labels(number)
@@ -234,7 +256,8 @@ def play(
 
 
 def replay(stage: Stage, campaign: Campaign, number: int, watch: Watch = unwatched) -> Learned:
-    """What the machine learns in a round: the same each time, so that no model need be stored."""
+    """What the machine learns in a round: the same each time, so that no model need be stored (but
+    the one before it, where training begins with that)."""
     labels = campaign.store.labels(number)
     return learn(
         stage.backbone,
@@ -244,6 +267,7 @@ def replay(stage: Stage, campaign: Campaign, number: int, watch: Watch = unwatch
         campaign.plan,
         campaign.plan.rng(1, number),
         labels={i: stage.truth.names.index(name) for i, name in labels.items()},
+        start=started(campaign, stage.backbone, number),
         watch=watch,
     )
 
@@ -301,24 +325,34 @@ def _share(answers: Answers) -> float | str:
     return round(len(answers.given(Verdict.SIMILAR)) / len(answers), 4) if len(answers) else ""
 
 
-def _campaign(out: Path, archive: Archive, plan: Plan, split: Split, trial: int) -> Campaign:
-    folder = out / "trials" / f"{plan.strategy.replace(':', '.')}-{trial}"
-    if Campaign.is_made(folder):
-        return Campaign.open(folder)
-    return Campaign.create(folder, archive, plan, split.train)
+def campaign_at(folder: Path, archive: Archive, plan: Plan, images: Ids) -> Campaign:
+    """The campaign in a folder, to go on with; made, if there is none."""
+    if not Campaign.is_made(folder):
+        return Campaign.create(folder, archive, plan, images)
+    campaign = Campaign.open(folder)
+    old, new = asdict(campaign.plan), asdict(plan)
+    changed = [name for name in new if old[name] != new[name]]
+    changed += ["archive"] * (campaign.size != len(archive))
+    if changed:
+        raise UsageError(f"{folder} was played with another {', '.join(changed)}: give a new --out.")
+    return campaign
 
 
-def to_csv(rows: Iterable[Row]) -> str:
+def to_csv(rows: Iterable[Row], columns: Sequence[str] = COLUMNS) -> str:
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     for row in rows:
         writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
     return text.getvalue()
 
 
-def _about(simulation: Simulation, archive: Archive, truth: Truth) -> dict[str, Any]:
+def versions() -> dict[str, str]:
     packages = ("anneal", "numpy", "scipy", "scikit-learn", "torch", "transformers", "pillow")
+    return {"python": platform.python_version()} | {p: version(p) for p in packages}
+
+
+def _about(simulation: Simulation, archive: Archive, truth: Truth) -> dict[str, Any]:
     return {
         "settings": asdict(simulation),
         "archive": {
@@ -328,7 +362,7 @@ def _about(simulation: Simulation, archive: Archive, truth: Truth) -> dict[str, 
             "skipped": [list(entry) for entry in archive.skipped],
             "duplicates": [[archive.paths[i] for i in group] for group in archive.duplicates],
         },
-        "versions": {"python": platform.python_version()} | {p: version(p) for p in packages},
+        "versions": versions(),
         "frozen": [],  # scores without any training, one a trial
         "seconds": [],  # [strategy, trial, round, {step: seconds}]
     }

@@ -136,12 +136,13 @@ def cal(snapshot: Snapshot, n: int, rng: np.random.Generator, *, widen: int = 4)
 @dataclass(frozen=True)
 class Strategy:
     """A function that picks pairs to be judged, or one that picks images to be given a class; and
-    whether a pair classifier must be trained beside the encoder for it."""
+    what must be trained for it: the metric, a pair classifier beside it."""
 
     name: str
     select: Select | None = None
     label: Label | None = None
     pair_classifier: bool = False
+    metric: bool = True
 
 
 def named(name: str, lam: float = 3.0, diversity: Diversity = kmeans) -> Strategy:
@@ -165,7 +166,8 @@ def strategies(lam: float = 3.0, diversity: Diversity = kmeans) -> dict[str, Str
         Strategy("mgue", partial(mgue, lam=lam, diversity=diversity)),
         Strategy("bcgue", partial(bcgue, diversity=diversity), pair_classifier=True),
         Strategy("random", random),
-        Strategy("cal", label=cal),
+        Strategy("cal", label=cal, metric=False),  # classes train a classifier, as in the paper
+        Strategy("cal-metric", label=cal),  # and here the metric as well: all that a class label implies
     )
     return {strategy.name: strategy for strategy in every}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,11 @@ from anneal.backbones import Backbone
 from anneal.embed import prepare
 from anneal.errors import UsageError
 from anneal.losses import LOSSES, held_back, pair_bce
-from anneal.model import Depth, Encoder, PairClassifier, Shape, trainable
+from anneal.model import Depth, Encoder, PairClassifier, Shape, searched, trainable
 from anneal.pairs import Floats, Ids, Verdict
 from anneal.transitivity import Relations
+
+PAIRS = 128  # a batch of the paper's
 
 
 @dataclass(frozen=True)
@@ -36,14 +38,31 @@ class Fit:
     held: int = 64  # images a step that are held
     gamma: float = 0.1  # L = (1 − γ) L_metric + γ L_BCE, where a pair classifier is trained
     classified: int = 8192  # pairs a step that the pair classifier sees, half of each kind at most
-    class_weight: float = 0.5  # of the softmax's cross-entropy, where classes are known
+    class_weight: float = 0.5  # of the softmax's cross-entropy beside a metric loss
+    epochs: int = 0  # in place of steps: so many times as many pairs as are known, 128 a step
+    decay: bool = True  # the learning rate falls to zero, on a cosine
+    partners: tuple[Verdict, ...] = (Verdict.SIMILAR,)  # drawn for each image of a batch out of many
 
     @classmethod
-    def at(cls, depth: Depth, loss: str = "mix") -> Fit:
-        """A network that is fine-tuned wants a smaller step, and its batches are dear."""
+    def at(cls, depth: Depth, recipe: str = "anneal", **settings: Any) -> Fit:
+        """A network that is fine-tuned wants a smaller step, and its batches are dear. The paper's recipe
+        is 15 epochs of batches of 128 pairs, Adam at 1e-4, the rarer kind of pair oversampled."""
+        if recipe == "paper":
+            both = (Verdict.SIMILAR, Verdict.DISSIMILAR)
+            paper = cls(batch=64, lr=1e-4, weight_decay=0.0, noise=0.0, hold=0.0, epochs=15, decay=False)
+            return replace(paper, partners=both, **settings)
         if depth == "head":
-            return cls(loss=loss)
-        return cls(loss=loss, steps=150, batch=64, lr=1e-4, noise=0.0)
+            return cls(**settings)
+        return cls(**{"steps": 150, "batch": 64, "lr": 1e-4, "noise": 0.0, **settings})
+
+    def length(self, known: Relations, metric: bool) -> int:
+        """How many steps. Where only classes are learnt, what is known is images, a batch a step."""
+        if not self.epochs:
+            return self.steps
+        if not metric:
+            return self.epochs * math.ceil(len(known.members) / self.batch)
+        pairs = known.count(Verdict.SIMILAR) + known.count(Verdict.DISSIMILAR)
+        return self.epochs * math.ceil(pairs / PAIRS)
 
 
 @dataclass(frozen=True)
@@ -66,13 +85,16 @@ def fit(
     shape: Shape | None = None,
     pair_classifier: bool = False,
     classes: Ids | None = None,
+    metric: bool = True,
+    start: Encoder | None = None,
     progress: Progress = silent,
 ) -> Fitted:
-    """A fresh encoder, trained on every known pair; the generator's state determines the result.
+    """An encoder trained on every known pair; the generator's state determines the result.
 
     ``kept`` is what ``embed.inputs`` returned; ``images`` (all, if not given) are those whose features
     set the scale of the head's input. ``classes`` (−1 where unknown) trains a softmax on the
-    head as well, ``pair_classifier`` BCGUE's classifier.
+    head as well, or without ``metric`` alone; ``pair_classifier`` BCGUE's classifier. It begins at
+    ``start``, or else afresh.
     """
     if not len(known.members):
         raise UsageError("Nothing can be learnt yet: no pair has been judged similar or dissimilar.")
@@ -83,39 +105,45 @@ def fit(
         encoder = Encoder(backbone, depth, dim, shape)
         if depth == "head":
             encoder.settle(torch.from_numpy(kept[pool]))
-        compared_dim = dim if depth == "full" else shape.out
+        if start is not None:
+            encoder.load_state_dict(start.state_dict())
+        compared_dim = dim if searched(depth) == "backbone" else shape.out
         classifier = PairClassifier(compared_dim, shape.classifier) if pair_classifier else None
         softmax = None if classes is None else nn.Linear(shape.out, int(classes.max()) + 1)
         parts = nn.ModuleList([m for m in (encoder, classifier, softmax) if m is not None])
         parts.train()
-        optimizer = torch.optim.AdamW(parts.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)
+        optimizer = torch.optim.AdamW(
+            parts.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, fused=True
+        )
         metric_loss, losses = LOSSES[settings.loss], []
         held = min(settings.held, len(pool)) if encoder.anchored and settings.hold else 0
-        for step in range(settings.steps):
-            some = batch(known, settings.batch, rng)  # (m,)
+        steps = settings.length(known, metric)
+        for step in range(steps):
+            some = batch(known, settings.batch, rng, settings.partners)  # (m,)
             others = rng.choice(pool, held, replace=False)
             x = prepare(kept[np.concatenate([some, others])], backbone)
-            compared, z = encoder(x, settings.noise)
+            features, z = encoder(x, settings.noise)
             z, free = z[: len(some)], z[len(some) :]
             verdicts = known.among(some, some)  # (m, m)
-            loss = metric_loss(z @ z.T, torch.from_numpy(verdicts))
+            loss = metric_loss(z @ z.T, torch.from_numpy(verdicts)) if metric else torch.zeros(())
             if classifier is not None:
                 i, j, similar = _some_pairs(verdicts, settings.classified, rng)
+                compared = features if searched(depth) == "backbone" else z
                 bce = pair_bce(classifier(compared, i, j), similar)
                 loss = (1 - settings.gamma) * loss + settings.gamma * bce
             if softmax is not None and classes is not None:
                 target = torch.from_numpy(classes[some])
-                cross_entropy = F.cross_entropy(softmax(z), target, ignore_index=-1)
-                loss = loss + settings.class_weight * cross_entropy
+                cross_entropy = F.cross_entropy(logits(softmax, z), target, ignore_index=-1)
+                loss = loss + (settings.class_weight if metric else 1.0) * cross_entropy
             if held:
                 loss = loss + settings.hold * held_back(free, encoder.anchor(x[len(some) :]))
-            for group in optimizer.param_groups:  # cosine schedule, to zero
-                group["lr"] = settings.lr * (1 + math.cos(math.pi * step / settings.steps)) / 2
+            for group in optimizer.param_groups if settings.decay else ():
+                group["lr"] = settings.lr * (1 + math.cos(math.pi * step / steps)) / 2
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             losses.append(loss.item())
-            progress(step + 1, settings.steps)
+            progress(step + 1, steps)
     parts.eval()
     tail = losses[-max(1, len(losses) // 10) :]
     return Fitted(encoder, classifier, softmax, float(np.mean(tail)))
@@ -132,23 +160,32 @@ def _some_pairs(
     return i, j, torch.arange(len(i)) < len(kinds[0])
 
 
-def batch(known: Relations, size: int, rng: np.random.Generator) -> Ids:
-    """Images to train on: all of which something is known, if they are few enough; else half drawn
-    evenly, and for each of these one known to be similar to it. Without the partners a batch out of
-    many small groups would hold hardly a similar pair: this is the oversampling of the rarer kind.
+def batch(
+    known: Relations, size: int, rng: np.random.Generator, partners: tuple[Verdict, ...] = (Verdict.SIMILAR,)
+) -> Ids:
+    """Images to train on: all of which something is known, if they are few enough; else some drawn
+    evenly, and for each of these one known to be similar to it (and one dissimilar, if wished). Without
+    partners a batch out of many small groups would hold hardly a similar pair: this is the
+    oversampling of the rarer kind.
     """
     images = known.members
     if len(images) <= size:
         return images
-    half = rng.choice(images, size // 2, replace=False)
-    return np.unique(np.concatenate([half, known.similar_partner(half, rng)]))
+    drawn = rng.choice(images, size // (1 + len(partners)), replace=False)
+    return np.unique(np.concatenate([drawn, *(known.partner(drawn, verdict, rng) for verdict in partners)]))
+
+
+def logits(softmax: nn.Linear, z: Tensor) -> Tensor:
+    """(m, C) of unit rows, scaled to spread one, which the layer's initial weights are made for."""
+    scaled: Tensor = softmax(z * math.sqrt(z.shape[1]))
+    return scaled
 
 
 @torch.inference_mode()
 def class_probabilities(fitted: Fitted, projected: Floats) -> Floats:
     """(n, C) softmax on the head's output."""
     assert fitted.softmax is not None
-    probability: Floats = F.softmax(fitted.softmax(torch.from_numpy(projected)), dim=1).numpy()
+    probability: Floats = F.softmax(logits(fitted.softmax, torch.from_numpy(projected)), dim=1).numpy()
     return probability
 
 

@@ -86,17 +86,17 @@ class Relations:
         settled = (Verdict.SIMILAR, Verdict.DISSIMILAR)
         return sum(self.count(verdict) - int((verdicts == verdict).sum()) for verdict in settled)
 
-    def similar_partner(self, ids: Ids, rng: np.random.Generator) -> Ids:
-        """For each image another one known to be similar to it, drawn at random; itself if none."""
+    def partner(self, ids: Ids, verdict: Verdict, rng: np.random.Generator) -> Ids:
+        """For each image another one that is known to be so to it, drawn at random; itself if none."""
         by_group, start = self._members_by_group
-        size = self.sizes[self.group[ids]]
-        shift = rng.integers(1, np.maximum(size, 2))  # 1 … size-1: never back to the image itself
-        rank = self._rank_in_group[ids]
-        partner = by_group[start[self.group[ids]] + (rank + shift) % size]
-        degree, first, target = self._similar_links
-        groups = self.group[ids]
+        groups, partner = self.group[ids], ids.copy()
+        if verdict == Verdict.SIMILAR:
+            size, rank = self.sizes[groups], self._rank_in_group[ids]
+            shift = rng.integers(1, np.maximum(size, 2))  # 1 … size-1: never back to the image itself
+            partner = by_group[start[groups] + (rank + shift) % size]
+        degree, first, target = self._linked(verdict)
         pick = first[groups] + rng.integers(0, np.maximum(degree[groups], 1))
-        alone = (size == 1) & (degree[groups] > 0)
+        alone = (partner == ids) & (degree[groups] > 0)
         other = target[pick[alone]]
         partner[alone] = by_group[start[other] + rng.integers(0, self.sizes[other])]
         return partner
@@ -114,9 +114,13 @@ class Relations:
         return rank
 
     @cached_property
-    def _similar_links(self) -> tuple[Ids, Ids, Ids]:
-        similar = csr_array(self.links == Verdict.SIMILAR)
-        return np.diff(similar.indptr), similar.indptr[:-1], similar.indices
+    def _links_by_verdict(self) -> dict[Verdict, csr_array]:
+        return {verdict: csr_array(self.links == verdict) for verdict in Verdict}
+
+    def _linked(self, verdict: Verdict) -> tuple[Ids, Ids, Ids]:
+        """Of each group: how many groups are so to it, and where they begin in the third array."""
+        found = self._links_by_verdict[verdict]
+        return np.diff(found.indptr), found.indptr[:-1], found.indices
 
 
 @dataclass(frozen=True)
