@@ -36,6 +36,8 @@ ORDER = [
     "query",
     "plots",
     "simulate",
+    "report",
+    "reproduce",
     "demo",
     "cli",
     "__main__",

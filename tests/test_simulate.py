@@ -40,7 +40,10 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few steps: these tests are about the rounds, not about what is learnt in one."""
     from anneal import train
 
-    monkeypatch.setattr(train.Fit, "at", lambda depth, loss: train.Fit(loss=loss, steps=4, held=8))
+    def at(depth: str, recipe: str, **settings: float) -> train.Fit:
+        return replace(train.Fit(steps=4, held=8), **settings)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(train.Fit, "at", at)
 
 
 def without_time(rows: list[Row]) -> list[Row]:

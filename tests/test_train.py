@@ -266,3 +266,51 @@ def test_features_are_the_mean_over_quarter_turns(drawn: Path, cache: Path, tmp_
     np.testing.assert_allclose(both, (once + turned) / 2, atol=1e-5)
     asked = embed.query(archive.pixels[:3], backbone, "head", None, views=2)
     np.testing.assert_allclose(asked, both[:3] / np.linalg.norm(both[:3], axis=1, keepdims=True), atol=1e-5)
+
+
+def test_a_classifier_alone_learns_nothing_from_pairs(rng: np.random.Generator) -> None:
+    """CAL as the paper has it: what pairs say about the same images makes no difference."""
+    features, classes = blobs(rng)
+    pairs = Pairs.of(np.arange(0, 46), np.arange(2, 48))
+    seen = []
+    for verdict in (Verdict.SIMILAR, Verdict.DISSIMILAR):
+        known = none(48, Answers.of(pairs, np.full(len(pairs), verdict))).relations
+        alike, short = np.random.default_rng(5), replace(QUICK, steps=3)
+        fitted = fit(PLAIN, "head", features, known, short, alike, classes=classes, metric=False)
+        seen.append(headed(fitted.encoder, PLAIN, features))
+    np.testing.assert_array_equal(*seen)
+
+
+def test_a_warm_start_begins_where_the_last_training_ended(rng: np.random.Generator) -> None:
+    features, classes = blobs(rng)
+    known = full(len(classes), some_answers(classes, rng)).relations
+    before = fit(PLAIN, "head", features, known, QUICK, rng).encoder
+    still = replace(QUICK, steps=1, lr=0.0)
+    after = fit(PLAIN, "head", features, known, still, rng, start=before).encoder
+    np.testing.assert_array_equal(headed(after, PLAIN, features), headed(before, PLAIN, features))
+    afresh = fit(PLAIN, "head", features, known, still, rng).encoder
+    assert np.abs(headed(afresh, PLAIN, features) - headed(before, PLAIN, features)).max() > 0.1
+
+
+def test_the_paper_s_recipe_is_the_paper_s() -> None:
+    paper = Fit.at("full", "paper", loss="contrastive")
+    assert (paper.epochs, paper.lr, paper.weight_decay, paper.loss) == (15, 1e-4, 0.0, "contrastive")
+    assert not paper.decay
+    known = full(300, Answers.of(Pairs.of(np.arange(0, 299), np.arange(1, 300)), np.ones(299))).relations
+    pairs = 300 * 299 // 2
+    assert paper.length(known, metric=True) == 15 * -(-pairs // 128)
+    assert paper.length(known, metric=False) == 15 * -(-300 // 64), "classes come with images, not pairs"
+    assert Fit.at("head").length(known, metric=True) == Fit.at("head").steps
+
+
+def test_a_batch_of_the_paper_s_recipe_holds_both_kinds(rng: np.random.Generator) -> None:
+    """A ring of 300 images, neighbours similar, opposites dissimilar, nothing implied."""
+    i = np.arange(300)
+    pairs = Pairs.of(np.concatenate([i, i[:150]]), np.concatenate([(i + 1) % 300, i[:150] + 150]))
+    verdicts = np.repeat([Verdict.SIMILAR, Verdict.DISSIMILAR], [300, 150])
+    known = none(300, Answers.of(pairs, verdicts)).relations
+    drawn = batch(known, 63, rng, Fit.at("full", "paper").partners)
+    among = np.triu(known.among(drawn, drawn), 1)
+    assert len(drawn) <= 63
+    assert (among == Verdict.SIMILAR).sum() >= 15
+    assert (among == Verdict.DISSIMILAR).sum() >= 15

@@ -489,19 +489,20 @@ def test_counts_members_and_sizes_are_those_of_the_explicit_pairs(
 
 
 @every_closure
+@pytest.mark.parametrize("wanted", [Verdict.SIMILAR, Verdict.DISSIMILAR])
 @given(rows=any_rows)
 @fixed
-def test_partners_are_the_other_images_known_to_be_similar(
-    closure: Callable[[int, Answers], Closure], rows: list[Row]
+def test_partners_are_the_other_images_known_to_be_so(
+    closure: Callable[[int, Answers], Closure], wanted: Verdict, rows: list[Row]
 ) -> None:
     relations = closure(N, answers(rows)).relations
     partners: dict[int, set[int]] = {i: set() for i in range(N)}
     for (a, b), verdict in table(relations).items():
-        if verdict == S:
+        if verdict == wanted:
             partners[a].add(b)
             partners[b].add(a)
     ids = np.repeat(np.arange(N), 150)
-    drawn = relations.partner(ids, Verdict.SIMILAR, np.random.default_rng(0)).reshape(N, 150)
+    drawn = relations.partner(ids, wanted, np.random.default_rng(0)).reshape(N, 150)
     assert {i: set(drawn[i].tolist()) for i in range(N)} == {i: partners[i] or {i} for i in range(N)}
 
 

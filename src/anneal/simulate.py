@@ -60,15 +60,14 @@ class Simulation:
     initial: str = "cold"  # or labelled:N, class labels for N images as in the paper
 
     def __post_init__(self) -> None:
-        for name in self.strategies:
-            strategy_of(replace(self.plan, strategy=name))
+        asked = [strategy_of(replace(self.plan, strategy=name)) for name in self.strategies]
         if len(set(self.strategies)) < len(self.strategies):
             raise UsageError("--strategy names one strategy twice.")
         if self.rounds < 0 or self.trials < 1:
             raise UsageError("--rounds takes 0 or more and --trials 1 or more.")
         self.labelled  # noqa: B018 - says so now if it cannot be read
-        if "cal" in self.strategies and not self.labelled:
-            raise UsageError("cal starts from class labels: give --initial labelled:N with it.")
+        if (classes := [strategy.name for strategy in asked if strategy.label]) and not self.labelled:
+            raise UsageError(f"{classes[0]} starts from class labels: give --initial labelled:N with it.")
 
     @property
     def labelled(self) -> int:

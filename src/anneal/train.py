@@ -111,6 +111,7 @@ def fit(
         classifier = PairClassifier(compared_dim, shape.classifier) if pair_classifier else None
         softmax = None if classes is None else nn.Linear(shape.out, int(classes.max()) + 1)
         parts = nn.ModuleList([m for m in (encoder, classifier, softmax) if m is not None])
+        parts.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as the images come
         parts.train()
         optimizer = torch.optim.AdamW(
             parts.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, fused=True

@@ -1,0 +1,198 @@
+"""The paper's experiments: who plays, that a killed run goes on, that processes change nothing."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from anneal import reproduce
+from anneal.archive import Archive, open_archive
+from anneal.campaign import Plan
+from anneal.errors import UsageError
+from anneal.reproduce import FIELDS, PAPER, PRESETS, cast, choices, figures, settings
+from anneal.simulate import split_of
+
+SMALL = "--backbone random:resnet-18 --px 32 --per-round 20 --rounds 2 --trials 2 --only mgue,random"
+
+
+def command(words: str) -> list[str]:
+    return [sys.executable, "-m", "anneal", "reproduce", *words.split()]
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+@pytest.fixture(scope="session")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Everything, on a small drawn archive."""
+    out = tmp_path_factory.mktemp("quick")
+    words = f"all --quick --out {out} --cache {out / 'cache'}"
+    done = subprocess.run(command(words), capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "| `mgue` |" in done.stdout
+    return out
+
+
+def test_quick_plays_every_player_of_every_figure(quick: Path) -> None:
+    rows = read(quick / "curve.csv")
+    assert tuple(rows[0]) == FIELDS
+    assert "seconds" not in rows[0]
+    players = {player for plans in figures(Plan()).values() for player in plans}
+    assert len(players) == 13
+    expected = {(player, n) for player in players - {"upper"} for n in "012"} | {
+        ("upper", "0"),
+        ("frozen", "0"),
+    }
+    assert {(row["player"], row["round"]) for row in rows} == expected
+    score = {(row["player"], int(row["bits"])): float(row["map5_min"]) for row in rows}
+    label = np.log2(12)
+    assert round(24 * label) == 86
+    assert {bits for player, bits in score if player == "mgue"} == {86, 126, 166}
+    assert {bits for player, bits in score if player == "cal"} == {86, round(35 * label), round(46 * label)}
+    upper = next(value for (player, _), value in score.items() if player == "upper")
+    assert upper > max(score["random", 86], score["frozen", 0]), "all labels beat a few, and none"
+
+
+def test_quick_draws_every_figure_twice_and_reports(quick: Path) -> None:
+    for figure in ("lambda", "diversity", "comparison", "panels"):
+        assert (quick / f"{figure}.png").read_bytes().startswith(b"\x89PNG")
+        assert (quick / f"{figure}.pdf").read_bytes().startswith(b"%PDF")
+    text = (quick / "report.md").read_text(encoding="utf-8")
+    assert text.startswith("# drawn scenes")
+    mean = next(row["map5_min"] for row in read(quick / "curve.csv") if row["player"] == "upper")
+    assert f"| all training labels | {float(mean):.3f} |" in text
+    assert len(read(quick / "seconds.csv")) == 12 * 3 + 1
+
+
+def test_the_split_on_disk_gives_anyone_the_same_parts(quick: Path, tmp_path: Path) -> None:
+    manifest = quick / "archive" / "split.csv"
+    manifest.write_text((quick / "splits" / "trial-0.csv").read_text())
+    again = open_archive(manifest, 32, tmp_path)
+    ours = open_archive(quick / "archive", 32, tmp_path)
+    for part in ("train", "val", "test"):
+        theirs = {again.paths[i] for i in getattr(split_of(again, 7), part)}
+        assert theirs == {ours.paths[i] for i in getattr(split_of(ours, 0), part)}
+
+
+def test_a_killed_run_goes_on_and_jobs_change_nothing(drawn: Path, cache: Path, tmp_path: Path) -> None:
+    def words(out: str, jobs: int) -> list[str]:
+        where = f"--data {drawn} --cache {cache} --out {tmp_path / out}"
+        return command(f"comparison --archive aid {where} {SMALL} --jobs {jobs}")
+
+    subprocess.run(words("alone", 1), check=True, capture_output=True, timeout=300)
+    curve = tmp_path / "killed" / "curve.csv"
+    killed = subprocess.Popen(words("killed", 2), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 200
+    while not curve.exists() or len(read(curve)) < 5:
+        assert time.monotonic() < deadline
+        assert killed.poll() is None
+        time.sleep(0.1)
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.wait()
+    partial = len(read(curve))
+    assert partial < 14, "it was to be killed midway"
+    subprocess.run(words("killed", 2), check=True, capture_output=True, timeout=300)
+    assert len(read(curve)) == 2 * 2 * 3 + 2  # players, trials, rounds; and two frozen scores
+    assert curve.read_bytes() == (tmp_path / "alone" / "curve.csv").read_bytes()
+
+
+@pytest.fixture(scope="session")
+def archive(drawn: Path, cache: Path) -> Archive:
+    return open_archive(drawn, 32, cache)
+
+
+def test_the_players_of_the_figures() -> None:
+    every = figures(settings("ours", PRESETS["ucmerced"]))
+    assert {name: plan.lam for name, plan in every["lambda"].items()} == {
+        f"mgue-flat-{lam}": lam for lam in (1, 2, 3, 4, 5, 6)
+    }
+    assert {plan.diversity for plan in every["lambda"].values()} == {"none"}
+    flat = {name: plan.diversity for name, plan in every["diversity"].items()}
+    assert flat == {"mgue": "kmeans", "mgue-flat-3": "none", "bcgue": "kmeans", "bcgue-flat": "none"}
+    assert set(every["comparison"]) == {"mgue", "bcgue", "cal", "cal-metric", "random", "upper"}
+    assert list(every["panels"]) == ["cal", "bcgue", "mgue"]
+
+
+def test_players_start_as_in_the_paper() -> None:
+    preset = PRESETS["aid"]
+    players = cast(figures(settings("ours", preset))["comparison"], preset, preset.rounds, 8000)
+    assert {players[name].initial for name in ("mgue", "cal", "random")} == {"labelled:80"}
+    assert (players["mgue"].rounds, players["mgue"].plan.per_round) == (18, 392)
+    assert (players["upper"].rounds, players["upper"].initial) == (0, "labelled:8000")
+    preset = PRESETS["ucmerced"]
+    plan = settings("ours", preset)
+    assert (preset.labelled, plan.per_round, 369 + preset.rounds * plan.per_round) == (84, 369, 4059)
+    assert settings("ours", preset, per_round=336).per_round == 336
+
+
+def test_paper_mode_is_the_paper_s() -> None:
+    plan = settings("paper", PRESETS["ucmerced"], backbone="weights", px=96)
+    assert (plan.backbone, plan.depth, plan.loss, plan.closure, plan.lam) == (
+        "weights", "full", "contrastive", "single", 3.0,
+    )  # fmt: skip
+    assert (plan.recipe, plan.head, plan.space, plan.restart) == ("paper", "paper", "search", "cold")
+    assert plan.px == 96
+    assert "cal-metric" not in figures(PAPER)["comparison"]
+
+
+def test_each_choice_changes_one_thing() -> None:
+    base = settings("ours", PRESETS["ucmerced"])
+    for name, plan in choices(base).items():
+        strategy = name.split(",")[0]
+        plain = replace(base, strategy=strategy)
+        changed = [k for k in vars(plan) if getattr(plan, k) != getattr(plain, k)]
+        assert len(changed) == (0 if name == strategy else 1), name
+
+
+def test_choices_are_made_on_the_training_part_alone(archive: Archive) -> None:
+    split = split_of(archive, 3)
+    inner = split.inner(3)
+    seen = np.concatenate([inner.train, inner.val, inner.test])
+    assert np.array_equal(np.sort(seen), split.train)
+    assert len(inner.val) == len(inner.test) == len(split.train) // 10
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("comparison", "Give --data FOLDER"),
+        ("figure7 --quick", "There is no experiment 'figure7'"),
+        ("comparison --quick --mode theirs", "choose ours or paper"),
+        ("comparison --quick --only nobody", "comparison has mgue, bcgue, cal, cal-metric, random, upper"),
+        ("comparison --archive mars --data {}", "choose ucmerced or aid"),
+    ],
+)
+def test_it_refuses_in_a_sentence(words: str, said: str, drawn: Path, tmp_path: Path) -> None:
+    line = words.format(drawn) + f" --out {tmp_path / 'out'} --cache {tmp_path / 'cache'}"
+    done = subprocess.run(
+        command(line), capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "300"}
+    )
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_another_plan_is_not_played_on(archive: Archive, tmp_path: Path) -> None:
+    from anneal.simulate import campaign_at
+
+    plan = Plan(per_round=20, px=32)
+    campaign_at(tmp_path, archive, plan, np.arange(50)).close()
+    campaign_at(tmp_path, archive, plan, np.arange(50)).close()
+    with pytest.raises(UsageError, match="another lam, closure"):
+        campaign_at(tmp_path, archive, replace(plan, lam=2.0, closure="none"), np.arange(50))
+
+
+def test_the_panel_names_a_class_that_is_there(archive: Archive, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no class 'Airport'"):
+        reproduce.panel(archive, PRESETS["aid"], {}, tmp_path)
