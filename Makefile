@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # The real archives the tests use, where they are at hand; without them those tests say so and skip.
 export ANNEAL_DATA ?= $(wildcard ../shared/data)
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench results clean
 
 demo: $(READY)
 	$(BIN)/anneal demo --out demo
@@ -22,6 +22,9 @@ check: $(READY)
 bench: $(READY)
 	$(BIN)/python bench/mining.py
 	$(BIN)/python bench/training.py
+
+results: $(READY)
+	$(BIN)/python docs/write.py
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -278,7 +278,7 @@ def test_a_classifier_alone_learns_nothing_from_pairs(rng: np.random.Generator) 
         alike, short = np.random.default_rng(5), replace(QUICK, steps=3)
         fitted = fit(PLAIN, "head", features, known, short, alike, classes=classes, metric=False)
         seen.append(headed(fitted.encoder, PLAIN, features))
-    np.testing.assert_array_equal(*seen)
+    np.testing.assert_array_equal(seen[0], seen[1])
 
 
 def test_a_warm_start_begins_where_the_last_training_ended(rng: np.random.Generator) -> None:

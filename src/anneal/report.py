@@ -1,16 +1,13 @@
 """What the curves say, as Markdown: tables, convergence, and the paper's claims checked one by one.
 
 Everything here is computed from the rows of a ``curve.csv`` of ``anneal reproduce``. A page may hold blocks
-between ``<!-- report: KIND RUN -->`` and ``<!-- end -->``; ``python -m anneal.report PAGE RESULTS`` writes
-them anew from the runs in a folder.
+between ``<!-- report: KIND RUN -->`` and ``<!-- end -->``; ``fill`` writes them anew.
 """
 
 from __future__ import annotations
 
 import csv
-import json
 import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from anneal.kept import write_text
 from anneal.pairs import Floats
 
 Row = dict[str, Any]
@@ -49,7 +45,6 @@ PAPER = {
         {"mgue": 5482, "bcgue": 6266},
     ),
 }
-NAMES = {"ucmerced": "UCMerced", "aid": "AID150"}
 
 
 @dataclass(frozen=True)
@@ -320,10 +315,3 @@ BLOCK = re.compile(r"(<!-- report: ([\w-]+) ([\w-]+) -->\n).*?(<!-- end -->)", r
 def fill(page: str, results: Path) -> str:
     """The page with its blocks written anew."""
     return BLOCK.sub(lambda found: found[1] + block(found[2], found[3], results) + "\n" + found[4], page)
-
-
-if __name__ == "__main__":
-    pages, where = sys.argv[1:-1], Path(sys.argv[-1])
-    for name in pages:
-        write_text(Path(name), fill(Path(name).read_text(encoding="utf-8"), where))
-    print(json.dumps({"written": pages}))

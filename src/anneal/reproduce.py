@@ -414,8 +414,8 @@ FLAT = {"mgue-flat-3": "MGUE without", "bcgue-flat": "BCGUE without"}
 WITH = {"mgue": "MGUE with k-means", "bcgue": "BCGUE with k-means"}
 
 
-def draw(rows: Sequence[Row], title: str, out: Path) -> list[Path]:
-    """One figure for each of the paper's whose players have played, as PNG and PDF."""
+def draw(rows: Sequence[Row], title: str, out: Path, endings: Sequence[str] = ("png", "pdf")) -> None:
+    """One figure for each of the paper's whose players have played."""
     level = {name: [row["map5_min"] for row in rows if row["player"] == name] for name in ("frozen", "upper")}
     mean = {name: float(np.mean(values)) if values else None for name, values in level.items()}
     labels = {
@@ -428,17 +428,14 @@ def draw(rows: Sequence[Row], title: str, out: Path) -> list[Path]:
         "diversity": "diversity by k-means",
         "comparison": "comparison",
     }
-    drawn = []
     for figure, names in labels.items():
         shown = [row for name in names for row in rows if row["player"] == name]
         if len({row["player"] for row in shown}) < 2:
             continue
-        for ending in ("png", "pdf"):
+        for ending in endings:
             path = out / f"{figure}.{ending}"
             about = f"{title}: {heads[figure]}"
             plots.curve(
                 shown, path, by="player", labels=names, title=about,
                 frozen=mean["frozen"], upper=mean["upper"],
             )  # fmt: skip
-            drawn.append(path)
-    return drawn

@@ -1,0 +1,22 @@
+"""``make results``: the figures and the tables of these pages, from the curves in results/."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from anneal import report, reproduce
+
+HERE = Path(__file__).parent
+RESULTS = HERE.parent / "results"
+TITLES = {
+    "ucmerced": "UC-Merced",
+    "ucmerced-paper": "UC-Merced, paper mode at 64 px",
+    "aid": "AID at 150 px",
+}
+
+if __name__ == "__main__":
+    for run, title in TITLES.items():
+        if (RESULTS / run / "curve.csv").exists():
+            reproduce.draw(report.read(RESULTS / run / "curve.csv"), title, HERE / "figures" / run, ("png",))
+    for page in (HERE / "results.md", HERE / "method.md"):
+        page.write_text(report.fill(page.read_text(encoding="utf-8"), RESULTS), encoding="utf-8")
