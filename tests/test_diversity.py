@@ -94,4 +94,16 @@ def test_a_seed_determines_the_rows_and_the_arguments_stay_as_they_were() -> Non
 
 
 def test_diversities_are_found_by_name() -> None:
-    assert {"kmeans": kmeans, "none": none} == DIVERSITIES
+    assert (DIVERSITIES["kmeans"], DIVERSITIES["none"]) == (kmeans, none)
+    assert list(DIVERSITIES) == ["kmeans", "kmeans-sum", "kmeans-product", "none"]
+
+
+@pytest.mark.parametrize("name", DIVERSITIES)
+def test_none_of_them_cares_which_image_comes_first(name: str) -> None:
+    vectors = seed(0).normal(size=(12, 3))
+    there = Pairs.of(np.arange(6), np.arange(6, 12))
+    back = Pairs.of(11 - there.a, 11 - there.b)  # in the reversed archive the two change places
+    for n in (2, 4):
+        chosen = DIVERSITIES[name](vectors, Mined(there, -np.arange(6.0)), n, seed(1))
+        other = DIVERSITIES[name](vectors[::-1], Mined(back, -np.arange(6.0)), n, seed(1))
+        assert sorted(zip(11 - other.b, 11 - other.a, strict=True)) == sorted(chosen)

@@ -199,9 +199,10 @@ def _early(found: dict[str, Curve], paper: Reported) -> Line | None:
         return None
     mgue, bcgue = found["mgue"], found["bcgue"]
     low, high = (mgue.at(bits) for bits in paper.early)
-    ahead = (mgue.scores - bcgue.scores)[:, low : high + 1]
+    high = min(high, len(bcgue.bits) - 1)
+    ahead = mgue.mean[low : high + 1] - bcgue.mean[low : high + 1]
     said = f"{100 * ahead.mean():+.1f} points on average, {mgue.bits[low]} to {mgue.bits[high]} bits"
-    return ["MGUE at or above BCGUE early", _verdict(bool((ahead.mean(axis=0) >= 0).all())), said]
+    return ["MGUE at or above BCGUE early", _verdict(bool((ahead >= 0).all())), said]
 
 
 def _order(found: dict[str, Curve], paper: Reported) -> Line | None:
@@ -237,7 +238,7 @@ def _diversity(found: dict[str, Curve], paper: Reported) -> Line | None:
     gain = {}
     for name, flat in (("mgue", "mgue-flat-3"), ("bcgue", "bcgue-flat")):
         n = min(len(found[name].bits), len(found[flat].bits))
-        gain[name] = 100 * float((found[name].mean - found[flat].mean[:n])[1:n].mean())
+        gain[name] = 100 * float((found[name].mean[1:n] - found[flat].mean[1:n]).mean())
     said = f"MGUE {gain['mgue']:+.1f} points, BCGUE {gain['bcgue']:+.1f}, mean over all later budgets"
     holds = 0 < gain["mgue"] < gain["bcgue"]
     return ["diversity helps both, BCGUE more", _verdict(holds), said]

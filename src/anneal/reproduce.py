@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import asdict, dataclass, replace
@@ -307,19 +308,21 @@ def _played(tasks: Sequence[Task], jobs: int, watch: Watch, tell: Tell) -> Itera
                     future.result()
                 if not pending:
                     return
-        finally:
+        except BaseException:
             stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
-
-
-_awaited: tuple[int, Event] | None = None
-"""In a process that plays: its parent, and whether that wants it to stop."""
+            raise
 
 
 def _begin(parent: int, stop: Event) -> None:
     """In each process before its first trial."""
-    global _awaited
-    _awaited = parent, stop
+
+    def leave() -> None:
+        while os.getppid() == parent and not stop.wait(1.0):
+            pass
+        os._exit(1)  # nobody waits for more; what was finished is on disk
+
+    threading.Thread(target=leave, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # ctrl-c: the parent says what there is to say
     import torch
 
@@ -341,8 +344,7 @@ def _play(task: Task) -> None:
     with FileLock(task.folder / "playing.lock"):  # a process whose parent was killed may be at it yet
         campaign = campaign_at(task.folder, stage.archive, plan, split.train)
         for _ in play(stage, campaign, split, task.simulation, task.trial):
-            if _awaited and (os.getppid() != _awaited[0] or _awaited[1].is_set()):
-                break  # nobody waits for more
+            pass
         campaign.close()
 
 
