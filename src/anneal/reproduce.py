@@ -177,8 +177,8 @@ def choices(plan: Plan) -> dict[str, Plan]:
     return {
         "mgue": mgue,
         f"mgue, pairs compared in the {other}": replace(mgue, space=other),
-        "mgue, pair vector u + v": replace(mgue, diversity="kmeans-sum"),
-        "mgue, pair vector u ∘ v": replace(mgue, diversity="kmeans-product"),
+        "mgue, pair vector: sum": replace(mgue, diversity="kmeans-sum"),
+        "mgue, pair vector: product": replace(mgue, diversity="kmeans-product"),
         "mgue, warm restart": replace(mgue, restart="warm"),
         "mgue, 336 a round": replace(mgue, per_round=336),
         "mgue, single-step closure": replace(mgue, closure="single"),
@@ -281,11 +281,11 @@ def run(
 
 def _played(tasks: Sequence[Task], jobs: int, watch: Watch, tell: Tell) -> Iterator[Played]:
     """All rounds so far, each time there are more: in the order of the players, whoever is first."""
-    progress, told = watch("playing"), 0
-    place = {name: number for number, name in enumerate(dict.fromkeys(task.player for task in tasks))}
-    inorder = sorted(tasks, key=lambda task: (place[task.player], task.trial))
+    progress = watch("playing")
+    names = list(dict.fromkeys(task.player for task in tasks))
+    inorder = sorted(tasks, key=lambda task: (names.index(task.player), task.trial))
     total = sum(task.simulation.rounds + 1 for task in tasks)
-    known: set[tuple[str, int, int]] = set()
+    found: dict[Task, Played] = {task: [] for task in inorder}
     # A fresh interpreter for each: a forked one would inherit the locks of torch's threads.
     context = get_context("spawn")
     stop = context.Event()
@@ -293,16 +293,16 @@ def _played(tasks: Sequence[Task], jobs: int, watch: Watch, tell: Tell) -> Itera
         pending = {pool.submit(_play, task) for task in tasks}
         try:
             while True:
-                done, pending = wait(pending, timeout=1.0, return_when=FIRST_COMPLETED)
-                played = [entry for task in inorder for entry in task.rounds()]
-                for row, seconds in played:
-                    key = (row["player"], row["trial"], row["round"])
-                    if key not in known:
-                        known.add(key)
-                        tell({**row, "strategy": row["player"], "seconds": sum(seconds.values())})
-                progress(len(known), total)
-                if len(known) > told or not pending:
-                    told = len(known)
+                done, pending = wait(pending, timeout=2.0, return_when=FIRST_COMPLETED)
+                before = sum(map(len, found.values()))
+                for task, rounds in found.items():
+                    if len(rounds) <= task.simulation.rounds:
+                        for row, seconds in task.rounds()[len(rounds) :]:
+                            rounds.append((row, seconds))
+                            tell({**row, "strategy": row["player"], "seconds": sum(seconds.values())})
+                played = [entry for rounds in found.values() for entry in rounds]
+                progress(len(played), total)
+                if len(played) > before:
                     yield played
                 for future in done:
                     future.result()
