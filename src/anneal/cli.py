@@ -50,11 +50,18 @@ HeadOption = Annotated[
 DepthOption = Annotated[str, typer.Option(help="What is trained: head, last (stage too) or full.")]
 ViewsOption = Annotated[int, typer.Option(help="Quarter turns whose features are averaged, 1 to 4.")]
 PxOption = Annotated[int, typer.Option(help="Images are scaled to PX × PX.")]
-StrategyHelp = "Which pairs to ask: mgue, bcgue, random, or module:function; in simulate also cal."
+StrategyHelp = "What to ask: mgue, bcgue, random, module:function; in simulate also cal, cal-metric."
 LossOption = Annotated[str, typer.Option(help="mix, contrastive (the paper's) or ntxent.")]
 ClosureOption = Annotated[str, typer.Option(help="What answers imply: full, single (the paper's) or none.")]
 DiversityOption = Annotated[str, typer.Option(help="kmeans (the paper's) or none.")]
 LambdaOption = Annotated[float, typer.Option("--lambda", help="λ in MGUE's threshold.")]
+RecipeOption = Annotated[str, typer.Option(help="How the network is trained: anneal or paper.")]
+RestartOption = Annotated[
+    str, typer.Option(help="Each round trains from the pretrained weights (cold) or from the last (warm).")
+]
+SpaceOption = Annotated[
+    str, typer.Option(help="Where pairs are compared to be asked: search, backbone, head.")
+]
 SeedOption = Annotated[int, typer.Option(help="Determines every random choice.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for a script to read.")]
 
@@ -241,6 +248,9 @@ def simulate(
     closure: ClosureOption = "full",
     diversity: DiversityOption = "kmeans",
     lam: LambdaOption = 3.0,
+    space: SpaceOption = "search",
+    recipe: RecipeOption = "anneal",
+    restart: RestartOption = "cold",
     px: PxOption = 224,
     folder: Annotated[Path, typer.Option("--out", help="Where the curve goes.")] = Path("runs/simulate"),
     cache: Annotated[
@@ -266,7 +276,10 @@ def simulate(
         closure=closure,
         diversity=diversity,
         lam=lam,
+        space=space,
         loss=loss,
+        recipe=recipe,
+        restart=restart,
         seed=seed,
     )
     names = tuple(name.strip() for name in strategy.split(","))
@@ -390,7 +403,8 @@ def _tell(row: dict[str, Any]) -> None:
     share = f"{row['similar_share']:4.0%} similar" if row["similar_share"] != "" else ""
     out.print(
         f"{row['strategy']:>8} trial {row['trial']} round {row['round']}: {row['bits']:5d} bits  "
-        f"mAP@5 {row['map5_min']:.3f}  {share:12}  {row['seconds']:5.1f} s"
+        f"mAP@5 {row['map5_min']:.3f}  {share:12}  {row['seconds']:5.1f} s",
+        soft_wrap=True,
     )
 
 
