@@ -40,8 +40,9 @@ class Plan:
     space: str = "search"  # where pairs are compared to be asked: search (as retrieval does), backbone, head
     loss: str = "mix"
     recipe: str = "anneal"  # how the network is trained, or paper: as the paper trains its own
-    restart: str = "cold"  # each round from the pretrained weights, or warm: from the round before
-    gamma: float = 0.1  # weight of BCGUE's classifier in the loss
+    restart: str = "warm"  # each round from the one before, or cold: from the pretrained weights
+    length: int = 1  # how many times as long as the recipe says training takes
+    gamma: float = 0.03  # weight of BCGUE's classifier in the loss
     widths: tuple[int, int] = (64, 32)  # its first two layers
     seed: int = 0
 

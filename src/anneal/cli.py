@@ -57,7 +57,8 @@ DiversityOption = Annotated[str, typer.Option(help="kmeans (the paper's) or none
 LambdaOption = Annotated[float, typer.Option("--lambda", help="λ in MGUE's threshold.")]
 RecipeOption = Annotated[str, typer.Option(help="How the network is trained: anneal or paper.")]
 RestartOption = Annotated[
-    str, typer.Option(help="Each round trains from the pretrained weights (cold) or from the last (warm).")
+    str,
+    typer.Option(help="Each round trains on from the last (warm), or from the pretrained weights (cold)."),
 ]
 SpaceOption = Annotated[
     str, typer.Option(help="Where pairs are compared to be asked: search, backbone, head.")
@@ -250,7 +251,7 @@ def simulate(
     lam: LambdaOption = 3.0,
     space: SpaceOption = "search",
     recipe: RecipeOption = "anneal",
-    restart: RestartOption = "cold",
+    restart: RestartOption = "warm",
     px: PxOption = 224,
     folder: Annotated[Path, typer.Option("--out", help="Where the curve goes.")] = Path("runs/simulate"),
     cache: Annotated[

@@ -70,12 +70,13 @@ def learn(
     with timed(seconds, "infer"):
         closure = CLOSURES[plan.closure](len(kept), answers)
     with timed(seconds, "fit"):
+        settings = Fit.at(depth, plan.recipe, loss=plan.loss, gamma=plan.gamma).times(plan.length)
         fitted = fit(
             backbone,
             depth,
             kept,
             closure.relations,
-            Fit.at(depth, plan.recipe, loss=plan.loss, gamma=plan.gamma),
+            settings,
             rng,
             images=images,
             shape=Shape(anchored=plan.head == "anchored", classifier=plan.widths),

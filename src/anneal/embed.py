@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from anneal.archive import Archive, Progress, silent
@@ -85,7 +86,7 @@ def vectors(
     for i in range(0, len(kept), step):
         for space, part in zip(SPACES, encoder(prepare(kept[i : i + step], backbone)), strict=True):
             if space in blocks:
-                blocks[space].append(part.numpy())
+                blocks[space].append(F.normalize(part, dim=1).numpy())
         progress(min(i + step, len(kept)), len(kept))
     return {space: np.concatenate(parts) for space, parts in blocks.items()}
 

@@ -83,16 +83,17 @@ class Encoder(nn.Module):
         """(m, dim) → (m, out) unit rows: where an image stands before anything is learnt."""
         return F.normalize((F.normalize(features, dim=1) - self.centre) @ self.components, dim=1)
 
-    def forward(self, x: Tensor, noise: float = 0.0) -> tuple[Tensor, Tensor]:
-        """→ (the backbone's features, the head's output, which the loss sees), unit rows both."""
+    def forward(self, x: Tensor, noise: float = 0.0, anchor: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """→ (the backbone's features, the head's output as unit rows, which the loss sees). Whoever knows
+        the images' ``anchor`` saves the time to work it out again."""
         features = self.tail(x)  # (m, dim)
         scaled = (features - self.mean) / self.std
         if noise:
             scaled = scaled + noise * torch.randn_like(scaled)
         projected = self.head(scaled)  # (m, out)
         if self.anchored:
-            projected = projected + self.anchor(features)
-        return F.normalize(features, dim=1), F.normalize(projected, dim=1)
+            projected = projected + (self.anchor(features) if anchor is None else anchor)
+        return features, F.normalize(projected, dim=1)
 
 
 class PairClassifier(nn.Module):

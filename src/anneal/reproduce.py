@@ -93,6 +93,7 @@ PAPER = Plan(
     closure="single",
     loss="contrastive",
     recipe="paper",
+    restart="cold",
 )
 """The paper's network and training."""
 
@@ -171,7 +172,8 @@ def figures(plan: Plan) -> dict[str, dict[str, Plan]]:
 
 
 def choices(plan: Plan) -> dict[str, Plan]:
-    """What the paper leaves open, one setting changed at a time."""
+    """What the paper leaves open, one setting changed at a time, from where we began: a cold restart."""
+    plan = replace(plan, restart="cold", gamma=0.1)
     mgue, bcgue = replace(plan, strategy="mgue"), replace(plan, strategy="bcgue")
     other = "backbone" if plan.depth != "full" else "head"
     return {
@@ -180,6 +182,7 @@ def choices(plan: Plan) -> dict[str, Plan]:
         "mgue, pair vector: sum": replace(mgue, diversity="kmeans-sum"),
         "mgue, pair vector: product": replace(mgue, diversity="kmeans-product"),
         "mgue, warm restart": replace(mgue, restart="warm"),
+        "mgue, twice as long": replace(mgue, length=2),
         "mgue, 336 a round": replace(mgue, per_round=336),
         "mgue, single-step closure": replace(mgue, closure="single"),
         "mgue, contrastive loss": replace(mgue, loss="contrastive"),
@@ -192,13 +195,16 @@ def choices(plan: Plan) -> dict[str, Plan]:
 
 
 def cast(plans: Mapping[str, Plan], preset: Preset, rounds: int, train: int) -> dict[str, Simulation]:
-    """The players: how far each goes, and what it is told at the start. ``train`` is how many images
-    there are to be labelled, which the upper bound has all."""
+    """The players: how far each goes, and what it is told at the start. The upper bound is told the
+    classes of all ``train`` images at once, and trains as long as the others do in all their rounds."""
     players = {}
     for name, plan in plans.items():
-        full = name == "upper"
-        strategies, initial = (plan.strategy,), f"labelled:{train if full else preset.labelled}"
-        players[name] = Simulation(plan, strategies, 0 if full else rounds, 1, initial)
+        if name == "upper":
+            length = rounds + 1 if plan.restart == "warm" else 1
+            told = replace(plan, length=length)
+            players[name] = Simulation(told, (plan.strategy,), 0, 1, f"labelled:{train}")
+        else:
+            players[name] = Simulation(plan, (plan.strategy,), rounds, 1, f"labelled:{preset.labelled}")
     return players
 
 

@@ -36,7 +36,7 @@ class Fit:
     noise: float = 0.3  # on the head's standardised input: the augmentation of depth head
     hold: float = 1.0  # an anchored head: how firmly similarities of other images keep their frozen value
     held: int = 64  # images a step that are held
-    gamma: float = 0.1  # L = (1 − γ) L_metric + γ L_BCE, where a pair classifier is trained
+    gamma: float = 0.03  # L = (1 − γ) L_metric + γ L_BCE, where a pair classifier is trained
     classified: int = 8192  # pairs a step that the pair classifier sees, half of each kind at most
     class_weight: float = 0.5  # of the softmax's cross-entropy beside a metric loss
     epochs: int = 0  # in place of steps: so many times as many pairs as are known, 128 a step
@@ -49,11 +49,15 @@ class Fit:
         is 15 epochs of batches of 128 pairs, Adam at 1e-4, the rarer kind of pair oversampled."""
         if recipe == "paper":
             both = (Verdict.SIMILAR, Verdict.DISSIMILAR)
-            paper = cls(batch=64, lr=1e-4, weight_decay=0.0, noise=0.0, hold=0.0, epochs=15, decay=False)
+            paper = cls(batch=48, lr=1e-4, weight_decay=0.0, noise=0.0, hold=0.0, epochs=15, decay=False)
             return replace(paper, partners=both, **settings)
         if depth == "head":
             return cls(**settings)
         return cls(**{"steps": 150, "batch": 64, "lr": 1e-4, "noise": 0.0, **settings})
+
+    def times(self, length: int) -> Fit:
+        """The same, so many times as long."""
+        return replace(self, steps=self.steps * length, epochs=self.epochs * length)
 
     def length(self, known: Relations, metric: bool) -> int:
         """How many steps. Where only classes are learnt, what is known is images, a batch a step."""
@@ -118,26 +122,28 @@ def fit(
         )
         metric_loss, losses = LOSSES[settings.loss], []
         held = min(settings.held, len(pool)) if encoder.anchored and settings.hold else 0
+        anchors = _anchors(encoder, kept) if encoder.anchored else None  # (n, out)
         steps = settings.length(known, metric)
         for step in range(steps):
             some = batch(known, settings.batch, rng, settings.partners)  # (m,)
             others = rng.choice(pool, held, replace=False)
-            x = prepare(kept[np.concatenate([some, others])], backbone)
-            features, z = encoder(x, settings.noise)
+            shown = np.concatenate([some, others])
+            anchor = None if anchors is None else anchors[torch.from_numpy(shown)]
+            features, z = encoder(prepare(kept[shown], backbone), settings.noise, anchor)
             z, free = z[: len(some)], z[len(some) :]
             verdicts = known.among(some, some)  # (m, m)
             loss = metric_loss(z @ z.T, torch.from_numpy(verdicts)) if metric else torch.zeros(())
             if classifier is not None:
                 i, j, similar = _some_pairs(verdicts, settings.classified, rng)
-                compared = features if searched(depth) == "backbone" else z
+                compared = F.normalize(features, dim=1) if searched(depth) == "backbone" else z
                 bce = pair_bce(classifier(compared, i, j), similar)
                 loss = (1 - settings.gamma) * loss + settings.gamma * bce
             if softmax is not None and classes is not None:
                 target = torch.from_numpy(classes[some])
                 cross_entropy = F.cross_entropy(logits(softmax, z), target, ignore_index=-1)
                 loss = loss + (settings.class_weight if metric else 1.0) * cross_entropy
-            if held:
-                loss = loss + settings.hold * held_back(free, encoder.anchor(x[len(some) :]))
+            if held and anchor is not None:
+                loss = loss + settings.hold * held_back(free, anchor[len(some) :])
             for group in optimizer.param_groups if settings.decay else ():
                 group["lr"] = settings.lr * (1 + math.cos(math.pi * step / steps)) / 2
             optimizer.zero_grad()
@@ -148,6 +154,13 @@ def fit(
     parts.eval()
     tail = losses[-max(1, len(losses) // 10) :]
     return Fitted(encoder, classifier, softmax, float(np.mean(tail)))
+
+
+@torch.no_grad()
+def _anchors(encoder: Encoder, kept: NDArray[Any], step: int = 4096) -> Tensor:
+    """Where every image stands before anything is learnt: once, not in every step."""
+    blocks = (torch.from_numpy(np.array(kept[i : i + step])) for i in range(0, len(kept), step))
+    return torch.cat([encoder.anchor(block) for block in blocks])
 
 
 def _some_pairs(
