@@ -75,6 +75,14 @@ def test_quick_draws_every_figure_twice_and_reports(quick: Path) -> None:
     assert len(read(quick / "seconds.csv")) == 12 * 3 + 1
 
 
+def test_a_player_who_plays_again_leaves_the_others_be(quick: Path) -> None:
+    before = (quick / "curve.csv").read_bytes()
+    words = f"comparison --quick --only random --out {quick} --cache {quick / 'cache'}"
+    subprocess.run(command(words), check=True, capture_output=True, timeout=300)
+    assert (quick / "curve.csv").read_bytes() == before
+    assert len(read(quick / "seconds.csv")) == 12 * 3 + 1
+
+
 def test_the_split_on_disk_gives_anyone_the_same_parts(quick: Path, tmp_path: Path) -> None:
     manifest = quick / "archive" / "split.csv"
     manifest.write_text((quick / "splits" / "trial-0.csv").read_text())

@@ -316,7 +316,7 @@ def reproduce(
     rounds: Annotated[int | None, typer.Option(help="Rounds after the first labels.", min=0)] = None,
     per_round: Annotated[int | None, typer.Option(help="Bits a round; on UC-Merced 369, or 336.")] = None,
     only: Annotated[str, typer.Option(help="Some of the experiment's players, with commas.")] = "",
-    jobs: Annotated[int, typer.Option(help="Trials played side by side.", min=1)] = 2,
+    jobs: Annotated[int, typer.Option(help="Trials played side by side.", min=1)] = os.cpu_count() or 1,
     seed: SeedOption = 0,
     backbone: Annotated[str | None, typer.Option(help="In place of the mode's own.")] = None,
     depth: Annotated[str | None, typer.Option(help="In place of the mode's own.")] = None,

@@ -6,6 +6,7 @@ own. Trials run in processes of one thread each, so that their number changes no
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import signal
@@ -258,9 +259,9 @@ def run(
     tell: Tell = untold,
 ) -> list[Row]:
     """Play every trial of every player, ``jobs`` at a time, going on where an earlier run stopped.
-    ``curve.csv`` and ``seconds.csv`` grow with each round, whoever finishes first."""
-    truth, plans = Truth.of(archive), {sim.plan for sim in players.values()}
-    first = next(iter(plans))
+    ``curve.csv`` and ``seconds.csv`` grow with each round, whoever finishes first; what other players
+    have left in them stays."""
+    truth, first = Truth.of(archive), next(iter(players.values())).plan
     stage = Stage.of(archive, backbones.load(first.backbone), first, watch)  # encoded before they start
     where = (str(out), str(archive.root), str(archive.folder))
     tasks = [
@@ -274,24 +275,45 @@ def run(
         untrained = {"player": "frozen", "strategy": "frozen", "trial": trial, "round": 0, "bits": 0}
         frozen.append(untrained | score(unit(stage.frozen), split, truth.classes))
         _write_split(out / "splits" / f"trial-{trial}.csv", archive, split)
-    write_text(out / "run.json", json.dumps(_about(archive, truth, players, trials, inner), indent=1))
-    rows: list[Row] = []
+    about = _about(archive, truth, players, trials, inner)
+    about["players"] = {**_before(out), **about["players"]}
+    write_text(out / "run.json", json.dumps(about, indent=1))
+    order = ["frozen", *about["players"]]
+
+    def place(row: Row) -> tuple[int, int, int]:
+        return order.index(row["player"]), int(row["trial"]), int(row["round"])
+
+    others = {name: _others(out / name, players) for name in ("curve.csv", "seconds.csv")}
     for played in _played(tasks, jobs, watch, tell):
-        rows = [row for row, _ in played]
-        where_to = ("player", "trial", "round")
-        times = [{**{name: row[name] for name in where_to}, **seconds} for row, seconds in played]
-        write_text(out / "curve.csv", to_csv([*frozen, *rows], FIELDS))
-        write_text(out / "seconds.csv", to_csv(times, (*where_to, *STEPS)))
-    return [*frozen, *rows]
+        rows = [*frozen, *others["curve.csv"], *(row for row, _ in played)]
+        write_text(out / "curve.csv", to_csv(sorted(rows, key=place), FIELDS))
+        key = ("player", "trial", "round")
+        times = [{**{name: row[name] for name in key}, **seconds} for row, seconds in played]
+        times = sorted([*others["seconds.csv"], *times], key=place)
+        write_text(out / "seconds.csv", to_csv(times, (*key, *STEPS)))
+    return report.read(out / "curve.csv")
+
+
+def _before(out: Path) -> dict[str, Any]:
+    """The players of an earlier run in the same folder."""
+    file = out / "run.json"
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["players"] if file.exists() else {}
+    return found
+
+
+def _others(file: Path, players: Mapping[str, Simulation]) -> list[Row]:
+    """What players that do not play now have left in a file."""
+    if not file.exists():
+        return []
+    with file.open(encoding="utf-8", newline="") as lines:
+        return [row for row in csv.DictReader(lines) if row["player"] not in {"frozen", *players}]
 
 
 def _played(tasks: Sequence[Task], jobs: int, watch: Watch, tell: Tell) -> Iterator[Played]:
-    """All rounds so far, each time there are more: in the order of the players, whoever is first."""
+    """All rounds so far, each time there are more."""
     progress = watch("playing")
-    names = list(dict.fromkeys(task.player for task in tasks))
-    inorder = sorted(tasks, key=lambda task: (names.index(task.player), task.trial))
     total = sum(task.simulation.rounds + 1 for task in tasks)
-    found: dict[Task, Played] = {task: [] for task in inorder}
+    found: dict[Task, Played] = {task: [] for task in tasks}
     # A fresh interpreter for each: a forked one would inherit the locks of torch's threads.
     context = get_context("spawn")
     stop = context.Event()
@@ -361,7 +383,7 @@ def _network(plan: Plan) -> dict[str, Any]:
 
 def panel(archive: Archive, preset: Preset, players: Mapping[str, Simulation], out: Path) -> Path:
     """The paper's retrieval figure: the first query of a class in the first trial, and its nearest under
-    each of these players at the budget of the preset (or the last before it)."""
+    each of these players at the budget nearest to the preset's."""
     truth = Truth.of(archive)
     if preset.kind not in truth.names:
         raise UsageError(f"There is no class {preset.kind!r} here: there are {', '.join(truth.names)}.")
@@ -371,17 +393,19 @@ def panel(archive: Archive, preset: Preset, players: Mapping[str, Simulation], o
         stage = _stage(task.root, task.kept, replace(Plan(), **_network(task.plan)))
         split = task.split(archive)
         bits = [row["bits"] for row, _ in task.rounds()]
-        number = max(n for n, spent in enumerate(bits) if n == 0 or spent <= preset.bits + len(bits))
+        number = min(range(len(bits)), key=lambda n: abs(bits[n] - preset.bits))
         campaign = Campaign.open(task.folder)
         vectors = replay(stage, campaign, number).vectors
         campaign.close()
         query = int(split.val[truth.classes[split.val] == truth.names.index(preset.kind)][0])
         ids = nearest(vectors, split.test, vectors[query][None], SHOWN).ids[0].tolist()
         right = [bool(truth.classes[i] == truth.classes[query]) for i in ids]
-        heads.append((archive.pixels[query], f"{name}\n{sum(right)} of {len(ids)} right"))
+        heads.append(
+            (archive.pixels[query], f"{name}, {bits[number]} bits\n{sum(right)} of {len(ids)} right")
+        )
         found = zip(ids, right, strict=True)
         results.append([(archive.pixels[i], archive.labels[i], good) for i, good in found])
-    title = f"{preset.title}: a {preset.kind} image at {preset.bits} bits; wrong results framed red"
+    title = f"{preset.title}: a query of class {preset.kind} and its nearest; wrong ones framed red"
     for ending in ("png", "pdf"):
         plots.panel(heads, results, out / f"panels.{ending}", title)
     return out / "panels.png"
