@@ -18,5 +18,5 @@ if __name__ == "__main__":
     for run, title in TITLES.items():
         if (RESULTS / run / "curve.csv").exists():
             reproduce.draw(report.read(RESULTS / run / "curve.csv"), title, HERE / "figures" / run, ("png",))
-    for page in (HERE / "results.md", HERE / "method.md"):
+    for page in (HERE.parent / "README.md", HERE / "results.md", HERE / "method.md"):
         page.write_text(report.fill(page.read_text(encoding="utf-8"), RESULTS), encoding="utf-8")

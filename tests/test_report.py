@@ -93,7 +93,7 @@ def test_a_page_is_written_anew_between_its_marks(tmp_path: Path) -> None:
     assert report.fill(filled, tmp_path) == filled
 
 
-@pytest.mark.parametrize("name", ["docs/results.md", "docs/method.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/results.md", "docs/method.md"])
 def test_the_pages_say_what_the_curves_say(name: str) -> None:
     """If this fails, run ``make results``."""
     page = (ROOT / name).read_text(encoding="utf-8")

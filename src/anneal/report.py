@@ -130,6 +130,19 @@ def curve_table(found: dict[str, Curve], players: Sequence[str] = (), every: int
     return table(head, lines)
 
 
+def brief_table(found: dict[str, Curve], paper: Reported) -> str:
+    """A few budgets, the paper's own number beside them: what a reader wants first."""
+    places = [1, 2, 4, 5, len(found["mgue"].bits) - 1] if paper.bits < 4000 else [2, 6, 10, 14, 18]
+    places = [place for place in dict.fromkeys(places) if place < len(found["mgue"].bits)]
+    head = ["", *(f"{found['mgue'].bits[place]} bits" for place in places), f"paper at {paper.bits}"]
+    lines = []
+    for name in ("mgue", "bcgue", "cal", "cal-metric", "random"):
+        scores = [f"{found[name].mean[place]:.3f}" for place in places]
+        theirs = f"{paper.scores[name]:.3f}" if name in paper.scores else "–"
+        lines.append([f"`{name}`", *scores, theirs])
+    return table(head, lines)
+
+
 def level_table(found: dict[str, Curve]) -> str:
     """What stands beside the curves: no training at all, and all labels."""
     lines = [
@@ -301,6 +314,7 @@ def block(kind: str, run: str, results: Path) -> str:
         "lambda": lambda: curve_table(found, tuple(f"mgue-flat-{lam}" for lam in range(1, 7))),
         "diversity": lambda: curve_table(found, ("mgue", "mgue-flat-3", "bcgue", "bcgue-flat")),
         "curve": lambda: curve_table(found),
+        "brief": lambda: brief_table(found, paper),
         "levels": lambda: level_table(found),
         "paper": lambda: paper_table(found, paper),
         "convergence": lambda: convergence_table(found, paper),
