@@ -275,7 +275,7 @@ def test_a_classifier_alone_learns_nothing_from_pairs(rng: np.random.Generator) 
     seen = []
     for verdict in (Verdict.SIMILAR, Verdict.DISSIMILAR):
         known = none(48, Answers.of(pairs, np.full(len(pairs), verdict))).relations
-        alike, short = np.random.default_rng(5), replace(QUICK, steps=3)
+        alike, short = np.random.default_rng(5), replace(QUICK, steps=3, batch=64)
         fitted = fit(PLAIN, "head", features, known, short, alike, classes=classes, metric=False)
         seen.append(headed(fitted.encoder, PLAIN, features))
     np.testing.assert_array_equal(seen[0], seen[1])
@@ -299,7 +299,9 @@ def test_the_paper_s_recipe_is_the_paper_s() -> None:
     known = full(300, Answers.of(Pairs.of(np.arange(0, 299), np.arange(1, 300)), np.ones(299))).relations
     pairs = 300 * 299 // 2
     assert paper.length(known, metric=True) == 15 * -(-pairs // 128)
-    assert paper.length(known, metric=False) == 15 * -(-300 // 64), "classes come with images, not pairs"
+    assert paper.length(known, metric=False) == 15 * -(-300 // paper.batch), (
+        "classes come with images, not pairs"
+    )
     assert Fit.at("head").length(known, metric=True) == Fit.at("head").steps
 
 
