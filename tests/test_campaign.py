@@ -485,8 +485,11 @@ def test_a_plan_that_cannot_be_followed_names_the_option(option: str, changes: d
     [
         ("closure", ("none", "single", "full")),
         ("depth", ("head", "last", "full")),
-        ("diversity", ("kmeans", "none")),
+        ("diversity", ("kmeans", "kmeans-sum", "kmeans-product", "none")),
         ("loss", ("mix", "contrastive", "ntxent")),
+        ("space", ("search", "backbone", "head")),
+        ("recipe", ("anneal", "paper")),
+        ("restart", ("cold", "warm")),
     ],
 )
 def test_a_refused_name_comes_with_those_to_choose_from(option: str, choices: tuple[str, ...]) -> None:
