@@ -94,6 +94,18 @@ def test_the_seed_decides_the_curve(stage: Stage, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("quick")
+def test_a_warm_round_trains_on_from_the_last(stage: Stage, tmp_path: Path) -> None:
+    warm, cold = (
+        simulate.simulate(stage, Simulation(replace(PLAN, restart=restart), ("mgue",), 1), tmp_path / restart)
+        for restart in ("warm", "cold")
+    )
+    assert without_time(warm)[0] == without_time(cold)[0]
+    assert warm[1]["alpha"] != cold[1]["alpha"]
+    assert len(list(tmp_path.glob("warm/**/model.safetensors"))) == 2
+    assert not list(tmp_path.glob("cold/**/model.safetensors")), "a cold round needs none of those before it"
+
+
+@pytest.mark.usefixtures("quick")
 def test_a_longer_run_goes_on_where_the_shorter_one_ended(stage: Stage, tmp_path: Path) -> None:
     longer = Simulation(PLAN, ("mgue", "cal"), 3, 1, "labelled:12")
     whole = simulate.simulate(stage, longer, tmp_path / "whole")
