@@ -297,12 +297,11 @@ def test_the_paper_s_recipe_is_the_paper_s() -> None:
     assert (paper.epochs, paper.lr, paper.weight_decay, paper.loss) == (15, 1e-4, 0.0, "contrastive")
     assert not paper.decay
     known = full(300, Answers.of(Pairs.of(np.arange(0, 299), np.arange(1, 300)), np.ones(299))).relations
-    pairs = 300 * 299 // 2
-    assert paper.length(known, metric=True) == 15 * -(-pairs // 128)
-    assert paper.length(known, metric=False) == 15 * -(-300 // paper.batch), (
-        "classes come with images, not pairs"
-    )
-    assert Fit.at("head").length(known, metric=True) == Fit.at("head").steps
+    assert paper.length(known) == 15 * -(-8 * 300 // 128), "44850 pairs follow, but eight an image are enough"
+    few = none(300, Answers.of(Pairs.of(np.arange(0, 299), np.arange(1, 300)), np.ones(299))).relations
+    assert paper.length(few) == 15 * 3, "299 pairs, 128 a step"
+    assert Fit.at("head").length(known) == Fit.at("head").steps
+    assert Fit.at("head").times(3).length(known) == 3 * Fit.at("head").steps
 
 
 def test_a_batch_of_the_paper_s_recipe_holds_both_kinds(rng: np.random.Generator) -> None:

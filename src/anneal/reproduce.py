@@ -13,6 +13,7 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from multiprocessing import get_context
@@ -22,6 +23,7 @@ from typing import Any
 
 import numpy as np
 from filelock import FileLock
+from threadpoolctl import threadpool_limits
 
 from anneal import backbones, plots, report
 from anneal.archive import Archive, reopen
@@ -30,6 +32,7 @@ from anneal.cycle import Watch, unwatched
 from anneal.errors import UsageError
 from anneal.index import nearest, unit
 from anneal.kept import disk, write_text
+from anneal.pairs import Floats
 from anneal.simulate import (
     COLUMNS,
     Row,
@@ -39,6 +42,7 @@ from anneal.simulate import (
     Tell,
     Truth,
     campaign_at,
+    inner_split,
     play,
     replay,
     score,
@@ -50,6 +54,8 @@ from anneal.simulate import (
 
 LAMBDAS = (1, 2, 3, 4, 5, 6)
 SHOWN = 10  # results in a panel
+TRIALS = 3  # of the paper's experiments
+KEY = ("player", "trial", "round")
 STEPS = ("infer", "fit", "embed", "threshold", "ask")  # of a round, each timed
 FIELDS = ("player", *(name for name in COLUMNS if name != "seconds"))
 """Columns of ``curve.csv``: nothing in it depends on the machine's speed."""
@@ -68,7 +74,7 @@ class Preset:
     rounds: int  # to the last budget on the paper's axis
     kind: str  # class of the query in the retrieval panel …
     bits: int  # … and the budget at which it is shown
-    trials: int = 3
+    trials: int = TRIALS
     px: int | None = None  # in place of the mode's own
 
 
@@ -136,9 +142,7 @@ def experiment(
     if unknown := set(only) - set(plans):
         raise UsageError(f"--only {', '.join(sorted(unknown))}: {name} has {', '.join(plans)}.")
     plans = {player: its for player, its in plans.items() if not only or player in only}
-    split = split_of(archive, plan.seed)
-    split = split.inner(plan.seed) if inner else split
-    players = cast(plans, preset, rounds, len(split.train))
+    players = cast(plans, preset, rounds, len(split_of(archive, plan.seed).train))
     rows = run(archive, players, out, trials=trials, jobs=jobs, inner=inner, watch=watch, tell=tell)
     if inner:
         found = report.curves(rows)
@@ -156,9 +160,8 @@ def figures(plan: Plan) -> dict[str, dict[str, Plan]]:
     flat = replace(plan, diversity="none")
     asked = {name: replace(plan, strategy=name) for name in ("mgue", "bcgue", "cal", "cal-metric", "random")}
     if plan.recipe == "paper":
-        del asked["cal-metric"]  # ours; and the pairs its labels imply would take days to train on
-    # All that all labels imply is all there is to know; taken one step from all of them, far too much.
-    upper = replace(plan, closure="none") if plan.closure == "single" else plan
+        del asked["cal-metric"]  # a baseline of ours
+    upper = replace(plan, closure="full")  # all labels, and all they imply
     return {
         "lambda": {f"mgue-flat-{lam}": replace(flat, strategy="mgue", lam=float(lam)) for lam in LAMBDAS},
         "diversity": {
@@ -173,24 +176,25 @@ def figures(plan: Plan) -> dict[str, dict[str, Plan]]:
 
 
 def choices(plan: Plan) -> dict[str, Plan]:
-    """What the paper leaves open, one setting changed at a time, from where we began: a cold restart."""
-    plan = replace(plan, restart="cold", gamma=0.1)
+    """What the paper leaves open, one setting changed at a time."""
     mgue, bcgue = replace(plan, strategy="mgue"), replace(plan, strategy="bcgue")
     other = "backbone" if plan.depth != "full" else "head"
     return {
         "mgue": mgue,
-        f"mgue, pairs compared in the {other}": replace(mgue, space=other),
-        "mgue, pair vector: sum": replace(mgue, diversity="kmeans-sum"),
-        "mgue, pair vector: product": replace(mgue, diversity="kmeans-product"),
-        "mgue, warm restart": replace(mgue, restart="warm"),
-        "mgue, twice as long": replace(mgue, length=2),
-        "mgue, 336 a round": replace(mgue, per_round=336),
-        "mgue, single-step closure": replace(mgue, closure="single"),
-        "mgue, contrastive loss": replace(mgue, loss="contrastive"),
+        f"mgue compared-in-{other}": replace(mgue, space=other),
+        "mgue pair-vector-sum": replace(mgue, diversity="kmeans-sum"),
+        "mgue pair-vector-product": replace(mgue, diversity="kmeans-product"),
+        "mgue restart-cold": replace(mgue, restart="cold"),
+        "mgue restart-cold-twice-as-long": replace(mgue, restart="cold", length=2),
+        "mgue 336-a-round": replace(mgue, per_round=336),
+        "mgue closure-single": replace(mgue, closure="single"),
+        "mgue loss-contrastive": replace(mgue, loss="contrastive"),
         "bcgue": bcgue,
-        **{f"bcgue, γ = {gamma}": replace(bcgue, gamma=gamma) for gamma in (0.03, 0.3, 0.5)},
-        **{f"bcgue, widths {w[0]}, {w[1]}": replace(bcgue, widths=w) for w in ((32, 16), (256, 64))},
+        **{f"bcgue γ={gamma}": replace(bcgue, gamma=gamma) for gamma in (0.1, 0.3)},
+        **{f"bcgue widths-{w[0]}-{w[1]}": replace(bcgue, widths=w) for w in ((32, 16), (256, 64))},
+        "bcgue restart-cold": replace(bcgue, restart="cold"),
         "cal": replace(plan, strategy="cal"),
+        "cal restart-cold": replace(plan, strategy="cal", restart="cold"),
         "cal-metric": replace(plan, strategy="cal-metric"),
     }
 
@@ -201,7 +205,7 @@ def cast(plans: Mapping[str, Plan], preset: Preset, rounds: int, train: int) -> 
     players = {}
     for name, plan in plans.items():
         if name == "upper":
-            length = rounds + 1 if plan.restart == "warm" else 1
+            length = preset.rounds + 1 if plan.restart == "warm" else 1
             told = replace(plan, length=length)
             players[name] = Simulation(told, (plan.strategy,), 0, 1, f"labelled:{train}")
         else:
@@ -216,7 +220,7 @@ class Task:
     player: str
     simulation: Simulation
     trial: int
-    inner: bool  # on the training part alone
+    inner: bool  # on images that no trial is tested on
     out: str
     root: str
     kept: str
@@ -232,8 +236,10 @@ class Task:
         return replace(plan, seed=plan.seed + self.trial)
 
     def split(self, archive: Archive) -> Split:
-        split = split_of(archive, self.plan.seed)
-        return split.inner(self.plan.seed) if self.inner else split
+        if not self.inner:
+            return split_of(archive, self.plan.seed)
+        first = self.simulation.plan.seed
+        return inner_split(archive, range(first, first + TRIALS), self.plan.seed)
 
     def rounds(self) -> Played:
         """What has been played of it, whoever played it."""
@@ -269,44 +275,53 @@ def run(
         for trial in range(trials)
         for name, simulation in players.items()
     ]
-    frozen = []
-    for trial in range(trials):
-        split = replace(tasks[0], trial=trial).split(archive)
-        untrained = {"player": "frozen", "strategy": "frozen", "trial": trial, "round": 0, "bits": 0}
-        frozen.append(untrained | score(unit(stage.frozen), split, truth.classes))
-        _write_split(out / "splits" / f"trial-{trial}.csv", archive, split)
+    splits = [replace(tasks[0], trial=trial).split(archive) for trial in range(trials)]
+    frozen = [
+        {"player": "frozen", "strategy": "frozen", "trial": trial, "round": 0, "bits": 0}
+        | score(unit(stage.frozen), split, truth.classes)
+        for trial, split in enumerate(splits)
+    ]
     about = _about(archive, truth, players, trials, inner)
-    about["players"] = {**_before(out), **about["players"]}
-    write_text(out / "run.json", json.dumps(about, indent=1))
-    order = ["frozen", *about["players"]]
-
-    def place(row: Row) -> tuple[int, int, int]:
-        return order.index(row["player"]), int(row["trial"]), int(row["round"])
-
-    others = {name: _others(out / name, players) for name in ("curve.csv", "seconds.csv")}
-    for played in _played(tasks, jobs, watch, tell):
-        rows = [*frozen, *others["curve.csv"], *(row for row, _ in played)]
-        write_text(out / "curve.csv", to_csv(sorted(rows, key=place), FIELDS))
-        key = ("player", "trial", "round")
-        times = [{**{name: row[name] for name in key}, **seconds} for row, seconds in played]
-        times = sorted([*others["seconds.csv"], *times], key=place)
-        write_text(out / "seconds.csv", to_csv(times, (*key, *STEPS)))
+    with _alone(out, about):
+        order = ["frozen", *about["players"]]
+        for trial, split in enumerate(splits):
+            _write_split(out / "splits" / f"trial-{trial}.csv", archive, split)
+        write_text(out / "run.json", json.dumps(about, indent=1))
+        for played in _played(tasks, jobs, watch, tell):
+            times = [{**{name: row[name] for name in KEY}, **seconds} for row, seconds in played]
+            _update(out / "curve.csv", [*frozen, *(row for row, _ in played)], FIELDS, order)
+            _update(out / "seconds.csv", times, (*KEY, *STEPS), order)
     return report.read(out / "curve.csv")
 
 
-def _before(out: Path) -> dict[str, Any]:
-    """The players of an earlier run in the same folder."""
-    file = out / "run.json"
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["players"] if file.exists() else {}
-    return found
+@contextmanager
+def _alone(out: Path, about: dict[str, Any]) -> Iterator[None]:
+    """Nobody else writes here; and what is here was made of the same images in the same way. Players of
+    an earlier run join those of this one."""
+    with disk(out):
+        out.mkdir(parents=True, exist_ok=True)
+    with FileLock(out / "reproduce.lock"):
+        if (out / "run.json").exists():
+            before = json.loads((out / "run.json").read_text(encoding="utf-8"))
+            if changed := [name for name in ("archive", "inner", "network") if before[name] != about[name]]:
+                raise UsageError(f"{out} holds a run with another {', '.join(changed)}: give a new --out.")
+            about["players"] = {**before["players"], **about["players"]}
+            about["trials"] = max(about["trials"], before["trials"])
+        yield
 
 
-def _others(file: Path, players: Mapping[str, Simulation]) -> list[Row]:
-    """What players that do not play now have left in a file."""
-    if not file.exists():
-        return []
-    with file.open(encoding="utf-8", newline="") as lines:
-        return [row for row in csv.DictReader(lines) if row["player"] not in {"frozen", *players}]
+def _update(file: Path, rows: Sequence[Row], columns: Sequence[str], order: Sequence[str]) -> None:
+    """Write these rows among those that are there, in the order of the players."""
+    found: dict[tuple[int, int, int], Row] = {}
+    if file.exists():
+        with file.open(encoding="utf-8", newline="") as lines:
+            found = {_place(row, order): row for row in csv.DictReader(lines)}
+    found |= {_place(row, order): row for row in rows}
+    write_text(file, to_csv([found[place] for place in sorted(found)], columns))
+
+
+def _place(row: Row, order: Sequence[str]) -> tuple[int, int, int]:
+    return order.index(row["player"]), int(row["trial"]), int(row["round"])
 
 
 def _played(tasks: Sequence[Task], jobs: int, watch: Watch, tell: Tell) -> Iterator[Played]:
@@ -352,9 +367,14 @@ def _begin(parent: int, stop: Event) -> None:
 
     threading.Thread(target=leave, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # ctrl-c: the parent says what there is to say
+    _one_thread()
+
+
+def _one_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
+    threadpool_limits(1)  # and NumPy's
 
 
 @lru_cache(maxsize=1)
@@ -376,6 +396,15 @@ def _play(task: Task) -> None:
         campaign.close()
 
 
+def _vectors(task: Task, number: int) -> Floats:
+    """Every image in the space of one round, learnt again."""
+    stage = _stage(task.root, task.kept, replace(Plan(), **_network(task.plan)))
+    campaign = Campaign.open(task.folder)
+    vectors = replay(stage, campaign, number).vectors
+    campaign.close()
+    return vectors
+
+
 def _network(plan: Plan) -> dict[str, Any]:
     """What the encoded archive depends on."""
     return {name: getattr(plan, name) for name in ("backbone", "depth", "views", "px")}
@@ -390,13 +419,11 @@ def panel(archive: Archive, preset: Preset, players: Mapping[str, Simulation], o
     heads, results = [], []
     for name, simulation in players.items():
         task = Task(name, simulation, 0, False, str(out), str(archive.root), str(archive.folder))
-        stage = _stage(task.root, task.kept, replace(Plan(), **_network(task.plan)))
         split = task.split(archive)
         bits = [row["bits"] for row, _ in task.rounds()]
         number = min(range(len(bits)), key=lambda n: abs(bits[n] - preset.bits))
-        campaign = Campaign.open(task.folder)
-        vectors = replay(stage, campaign, number).vectors
-        campaign.close()
+        with ProcessPoolExecutor(1, get_context("spawn"), _one_thread) as pool:  # as it was played
+            vectors = pool.submit(_vectors, task, number).result()
         query = int(split.val[truth.classes[split.val] == truth.names.index(preset.kind)][0])
         ids = nearest(vectors, split.test, vectors[query][None], SHOWN).ids[0].tolist()
         right = [bool(truth.classes[i] == truth.classes[query]) for i in ids]
@@ -426,10 +453,12 @@ def _write_split(path: Path, archive: Archive, split: Split) -> None:
 def _about(
     archive: Archive, truth: Truth, players: Mapping[str, Simulation], trials: int, inner: bool
 ) -> dict[str, Any]:
+    first = next(iter(players.values())).plan
     return {
         "archive": {"name": archive.root.name, "images": len(archive), "classes": len(truth.names)},
         "trials": trials,
         "inner": inner,
+        "network": {**_network(first), "seed": first.seed},
         "players": {name: asdict(simulation) for name, simulation in players.items()},
         "versions": versions(),
     }

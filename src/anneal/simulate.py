@@ -88,10 +88,6 @@ class Split:
     val: Ids  # the queries
     test: Ids  # what is retrieved from
 
-    def inner(self, seed: int) -> Split:
-        """The training images alone, split again: where settings are chosen without a look at the rest."""
-        return Split(*(self.train[part] for part in _tenths(len(self.train), seed, 1)))
-
 
 @dataclass(frozen=True)
 class Truth:
@@ -137,6 +133,14 @@ def split_of(archive: Archive, seed: int) -> Split:
             "some. Ten images are the least, or a manifest that names all three splits."
         )
     return Split(*parts)
+
+
+def inner_split(archive: Archive, seeds: Iterable[int], seed: int) -> Split:
+    """Where settings are chosen: the images that all of these seeds train on, split again. None of them
+    is a query or a result of any."""
+    splits = [split_of(archive, other) for other in seeds]
+    always = np.flatnonzero(np.bincount(np.concatenate([s.train for s in splits])) == len(splits))
+    return Split(*(always[part] for part in _tenths(len(always), seed, 1)))
 
 
 def _tenths(n: int, seed: int, purpose: int) -> list[Ids]:

@@ -28,7 +28,7 @@ PAIRS = 128  # a batch of the paper's
 class Fit:
     """How to train. ``Fit.at(depth)`` has the defaults of each depth."""
 
-    loss: str = "mix"  # the plain contrastive loss leaves MGUE no better than random (docs/method.md)
+    loss: str = "mix"
     steps: int = 200
     batch: int = 256  # images, each encoded once
     lr: float = 1e-3
@@ -39,7 +39,7 @@ class Fit:
     gamma: float = 0.03  # L = (1 − γ) L_metric + γ L_BCE, where a pair classifier is trained
     classified: int = 8192  # pairs a step that the pair classifier sees, half of each kind at most
     class_weight: float = 0.5  # of the softmax's cross-entropy beside a metric loss
-    epochs: int = 0  # in place of steps: so many times as many pairs as are known, 128 a step
+    epochs: int = 0  # in place of steps: so many times the known pairs, 128 a step
     decay: bool = True  # the learning rate falls to zero, on a cosine
     partners: tuple[Verdict, ...] = (Verdict.SIMILAR,)  # drawn for each image of a batch out of many
 
@@ -59,14 +59,13 @@ class Fit:
         """The same, so many times as long."""
         return replace(self, steps=self.steps * length, epochs=self.epochs * length)
 
-    def length(self, known: Relations, metric: bool) -> int:
-        """How many steps. Where only classes are learnt, what is known is images, a batch a step."""
+    def length(self, known: Relations) -> int:
+        """How many steps. An epoch is over the known pairs, but over no more than eight an image, which is
+        what the paper forms of a labelled image: so it is as long whoever knows the same labels."""
         if not self.epochs:
             return self.steps
-        if not metric:
-            return self.epochs * math.ceil(len(known.members) / self.batch)
         pairs = known.count(Verdict.SIMILAR) + known.count(Verdict.DISSIMILAR)
-        return self.epochs * math.ceil(pairs / PAIRS)
+        return self.epochs * math.ceil(min(pairs, 8 * len(known.members)) / PAIRS)
 
 
 @dataclass(frozen=True)
@@ -123,7 +122,7 @@ def fit(
         metric_loss, losses = LOSSES[settings.loss], []
         held = min(settings.held, len(pool)) if encoder.anchored and settings.hold else 0
         anchors = _anchors(encoder, kept) if encoder.anchored else None  # (n, out)
-        steps = settings.length(known, metric)
+        steps = settings.length(known)
         for step in range(steps):
             some = batch(known, settings.batch, rng, settings.partners)  # (m,)
             others = rng.choice(pool, held, replace=False)
