@@ -19,6 +19,8 @@ from anneal.pairs import Floats
 
 Row = dict[str, Any]
 COLUMN = "map5_min"
+LEVELS = {"frozen": "no training", "upper": "all training labels"}
+"""Players that are one number, not a curve."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +29,11 @@ class Reported:
 
     bits: int  # the budget at which it compares
     scores: dict[str, float]
-    early: tuple[int, int]  # budgets between which MGUE is ahead of BCGUE
+    early: tuple[int, int]  # budgets between which MGUE is ahead of BCGUE …
+    lead: int  # … by about so many points
     converges: dict[str, int]  # bits at which each reaches the upper bound
+    overtakes: tuple[tuple[str, str, int | None, int], ...]
+    """(who, reaches the score of whom, at that many bits or at the end, with how many bits)"""
 
 
 PAPER = {
@@ -36,13 +41,17 @@ PAPER = {
         1845,
         {"mgue": 0.9356, "bcgue": 0.9355, "cal": 0.8782, "random": 0.7196},
         (738, 1476),
+        5,
         {"mgue": 2214, "bcgue": 2214},
+        (("cal", "mgue", 1845, 4059),),
     ),
     "aid": Reported(
         7440,
         {"mgue": 0.9285, "bcgue": 0.9313, "cal": 0.8770, "random": 0.7716},
-        (785, 7440),
+        (785, 5090),
+        2,
         {"mgue": 5482, "bcgue": 6266},
+        (("mgue", "cal", None, 3524), ("bcgue", "cal", None, 4307)),
     ),
 }
 
@@ -93,13 +102,9 @@ def curves(rows: Sequence[Row], column: str = COLUMN) -> dict[str, Curve]:
 
 
 def converged(curve: Curve, upper: Curve) -> int | None:
-    """The first budget whose mean is within one standard deviation of the upper bound: the larger of
-    the two curves' own, over the trials."""
-    limit = float(upper.mean[-1])
-    for place, bits in enumerate(curve.bits):
-        if curve.mean[place] >= limit - max(upper.std[-1], curve.std[place]):
-            return bits
-    return None
+    """The first budget whose mean is within one standard deviation, over the trials, of the upper bound."""
+    reached = np.flatnonzero(curve.mean >= upper.mean[-1] - upper.std[-1])
+    return curve.bits[int(reached[0])] if len(reached) else None
 
 
 def bits_to(curve: Curve, score: float) -> int | None:
@@ -116,17 +121,16 @@ def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
-def curve_table(found: dict[str, Curve], players: Sequence[str] = (), every: int = 1) -> str:
+def curve_table(found: dict[str, Curve], players: Sequence[str] = ()) -> str:
     """The mean of each player at each budget."""
-    players = [name for name in players or found if name in found]
+    players = [name for name in players or found if name in found and name not in LEVELS]
     longest = max((found[name] for name in players), key=lambda curve: len(curve.bits))
-    places = range(0, len(longest.bits), every)
-    head = ["", *(f"{longest.bits[p]} bits" if p == 0 else str(longest.bits[p]) for p in places)]
+    head = ["", f"{longest.bits[0]} bits", *map(str, longest.bits[1:]), "trials"]
     lines = []
     for name in players:
         curve = found[name]
-        cells = [f"{curve.mean[p]:.3f}" if p < len(curve.bits) else "" for p in places]
-        lines.append([f"`{name}`", *cells])
+        cells = [f"{mean:.3f}" for mean in curve.mean] + [""] * (len(longest.bits) - len(curve.bits))
+        lines.append([f"`{name}`", *cells, str(len(curve.scores))])
     return table(head, lines)
 
 
@@ -147,7 +151,7 @@ def level_table(found: dict[str, Curve]) -> str:
     """What stands beside the curves: no training at all, and all labels."""
     lines = [
         [said, f"{found[name].mean[-1]:.3f}", f"{found[name].std[-1]:.3f}", str(len(found[name].scores))]
-        for name, said in (("frozen", "no training"), ("upper", "all training labels"))
+        for name, said in LEVELS.items()
         if name in found
     ]
     return table(["", "mean", "std", "trials"], lines)
@@ -172,26 +176,48 @@ def paper_table(found: dict[str, Curve], paper: Reported) -> str:
 def convergence_table(found: dict[str, Curve], paper: Reported) -> str:
     """Budgets at which things happen; the paper's own beside it where it names one."""
     upper, best = found["upper"], paper.scores["mgue"]
-    lines = []
-    for name in ("mgue", "bcgue", "cal", "cal-metric", "random"):
-        if name not in found:
-            continue
-        here, reached = converged(found[name], upper), bits_to(found[name], best)
-        theirs = str(paper.converges[name]) if name in paper.converges else "–"
-        lines.append([f"`{name}`", str(here or "not reached"), theirs, str(reached or "not reached")])
-    return table(["", "within one std of all labels at", "paper", f"reaches {best:.4f} at"], lines)
+    players = [name for name in ("mgue", "bcgue", "cal", "cal-metric", "random") if name in found]
+    lines = [
+        [
+            f"`{name}` within one std of all labels",
+            _bits(converged(found[name], upper)),
+            str(paper.converges.get(name, "–")),
+        ]
+        for name in players
+    ]
+    lines += [[f"`{name}` reaches {best:.4f}", _bits(bits_to(found[name], best)), "–"] for name in players]
+    for who, whose, bits, theirs_at in paper.overtakes:
+        if {who, whose} <= set(found):
+            place = -1 if bits is None else found[whose].at(bits)
+            score, when = float(found[whose].mean[place]), found[whose].bits[place]
+            said = f"`{who}` reaches what `{whose}` has at {when} bits, {score:.3f}"
+            lines.append([said, _bits(bits_to(found[who], score)), str(theirs_at)])
+    return table(["", "bits", "paper"], lines)
+
+
+def _bits(bits: int | None) -> str:
+    return "not reached" if bits is None else str(bits)
 
 
 def choice_table(found: dict[str, Curve]) -> str:
-    """Each variant on the training part alone: mean at each budget, and over all after the first."""
+    """Each variant at the budgets of the first, read between its own where they differ; and its mean
+    lead over the plain strategy, with the deviation of that lead over the trials."""
+    players = {name: curve for name, curve in found.items() if name not in LEVELS}
+    bits = next(iter(players.values())).bits
+    ends = min(curve.bits[-1] for curve in players.values())
+    shared = [place for place in range(1, len(bits)) if bits[place] <= ends]
     lines = []
-    for name, curve in found.items():
-        if name == "frozen":
-            continue
-        mean = curve.mean[1:].mean() if len(curve.bits) > 1 else curve.mean[0]
-        lines.append([name, *(f"{score:.3f}" for score in curve.mean), f"{mean:.3f}"])
-    longest = max((c for c in found.values()), key=lambda curve: len(curve.bits))
-    return table(["", *(f"round {n}" for n in range(len(longest.bits))), "mean after 0"], lines)
+    for name, curve in players.items():
+        scores = np.array([np.interp(bits, curve.bits, row) for row in curve.scores])
+        plain = players[name.split(" ")[0]]
+        n = min(len(scores), len(plain.scores))
+        ahead = 100 * (scores[:n] - plain.scores[:n])[:, shared].mean(axis=1)
+        spread = ahead.std(ddof=1) if n > 1 else 0.0
+        lead = "" if curve is plain else f"{ahead.mean():+.1f} ± {spread:.1f}"
+        means = zip(bits, scores.mean(axis=0), strict=True)
+        cells = [f"{mean:.3f}" if spent <= curve.bits[-1] else "" for spent, mean in means]
+        lines.append([name, *cells, lead, str(len(curve.scores))])
+    return table(["", *map(str, bits), f"points ahead, {bits[1]} to {bits[shared[-1]]}", "trials"], lines)
 
 
 # -- claims --------------------------------------------------------------------------------------
@@ -212,63 +238,94 @@ def _early(found: dict[str, Curve], paper: Reported) -> Line | None:
         return None
     mgue, bcgue = found["mgue"], found["bcgue"]
     low, high = (mgue.at(bits) for bits in paper.early)
-    high = min(high, len(bcgue.bits) - 1)
-    ahead = mgue.mean[low : high + 1] - bcgue.mean[low : high + 1]
-    said = f"{100 * ahead.mean():+.1f} points on average, {mgue.bits[low]} to {mgue.bits[high]} bits"
-    return ["MGUE at or above BCGUE early", _verdict(bool((ahead >= 0).all())), said]
+    if min(len(mgue.bits), len(bcgue.bits)) <= high or low == high:
+        return None
+    lead = _lead(mgue, bcgue, low, high + 1)
+    behind = [mgue.bits[p] for p in range(low, high + 1) if mgue.mean[p] < bcgue.mean[p]]
+    said = f"{_points(lead)}, {mgue.bits[low]} to {mgue.bits[high]} bits (paper: about {paper.lead:+d})"
+    claim = "MGUE ahead of BCGUE early"
+    if lead.mean() <= 0:
+        return [claim, NO, said]
+    return [claim, YES if not behind else f"confirmed but at {_listed(behind)} bits", said]
 
 
 def _order(found: dict[str, Curve], paper: Reported) -> Line | None:
-    order = [name for name in ("mgue", "bcgue", "cal", "random") if name in found]
-    if not {"mgue", "cal", "random"} <= set(order):
+    pairs = [("mgue", "cal"), ("bcgue", "cal"), ("cal", "random")]
+    pairs = [pair for pair in pairs if set(pair) <= set(found)]
+    if ("mgue", "cal") not in pairs or len(found["mgue"].bits) < 2:
         return None
-    steps = [("mgue", "cal"), ("bcgue", "cal"), ("cal", "random"), ("mgue", "random"), ("bcgue", "random")]
-    holds, said = True, []
-    for one, other in steps:
-        if {one, other} <= set(found):
-            a, b = found[one], found[other]
-            n = min(len(a.bits), len(b.bits))
-            ahead = a.mean[1:n] > b.mean[1:n]
-            holds &= bool(ahead.all())
-            said.append(f"{one} > {other} at {ahead.sum()} of {n - 1}")
-    return ["MGUE and BCGUE > CAL > random after the first labels", _verdict(holds), "; ".join(said)]
+    said: list[str] = []
+    broken: list[float] = []
+    for one, other in pairs:
+        a, b = found[one], found[other]
+        n = min(len(a.bits), len(b.bits))
+        behind = [a.bits[p] for p in range(1, n) if a.mean[p] <= b.mean[p]]
+        but = f", not at {_listed(behind)}" if behind else ""
+        said.append(f"{one} > {other}: {_points(_lead(a, b, 1, n))}{but}")
+        broken.append(len(behind) / (n - 1))
+    verdict = NO if max(broken) == 1 else "confirmed but at the budgets named" if max(broken) else YES
+    return ["MGUE and BCGUE > CAL > random, after the first labels", verdict, "; ".join(said)]
 
 
 def _best_lambda(found: dict[str, Curve], paper: Reported) -> Line | None:
-    means = {lam: found[f"mgue-flat-{lam}"].mean for lam in range(1, 7) if f"mgue-flat-{lam}" in found}
-    if len(means) < 6:
+    every = {lam: found[f"mgue-flat-{lam}"] for lam in range(1, 7) if f"mgue-flat-{lam}" in found}
+    if len(every) < 6:
         return None
-    n = min(len(mean) for mean in means.values())
-    overall = {lam: float(mean[1:n].mean()) for lam, mean in means.items()}
+    n = min(len(curve.bits) for curve in every.values())
+    overall = {lam: float(curve.mean[1:n].mean()) for lam, curve in every.items()}
     best = max(overall, key=lambda lam: overall[lam])
-    said = ", ".join(f"λ = {lam}: {score:.3f}" for lam, score in overall.items())
-    return ["λ = 3 is best", _verdict(best == 3), f"mean over all later budgets: {said}"]
+    said = "mean over later budgets: " + ", ".join(f"λ = {lam} {score:.3f}" for lam, score in overall.items())
+    if best == 3:
+        return ["λ = 3 is best", YES, said]
+    lead = _lead(every[best], every[3], 1, n)
+    verdict = f"within noise: λ = {best} is, by {_points(lead)}" if _noise(lead) else NO
+    return ["λ = 3 is best", verdict, said]
 
 
 def _diversity(found: dict[str, Curve], paper: Reported) -> Line | None:
-    if not {"mgue", "mgue-flat-3", "bcgue", "bcgue-flat"} <= set(found):
+    names = ("mgue", "mgue-flat-3", "bcgue", "bcgue-flat")
+    if not set(names) <= set(found):
         return None
-    gain = {}
-    for name, flat in (("mgue", "mgue-flat-3"), ("bcgue", "bcgue-flat")):
-        n = min(len(found[name].bits), len(found[flat].bits))
-        gain[name] = 100 * float((found[name].mean[1:n] - found[flat].mean[1:n]).mean())
-    said = f"MGUE {gain['mgue']:+.1f} points, BCGUE {gain['bcgue']:+.1f}, mean over all later budgets"
-    holds = 0 < gain["mgue"] < gain["bcgue"]
-    return ["diversity helps both, BCGUE more", _verdict(holds), said]
+    n = min(len(found[name].bits) for name in names)
+    mgue = _lead(found["mgue"], found["mgue-flat-3"], 1, n)
+    bcgue = _lead(found["bcgue"], found["bcgue-flat"], 1, n)
+    said = f"MGUE {_points(mgue)}, BCGUE {_points(bcgue)}, over later budgets"
+    yes = "confirmed, within noise" if _noise(mgue) or _noise(bcgue) else YES
+    return ["diversity helps both, BCGUE more", yes if 0 < mgue.mean() < bcgue.mean() else NO, said]
 
 
 def _converges(found: dict[str, Curve], paper: Reported) -> Line | None:
-    if "upper" not in found or "mgue" not in found:
+    if "upper" not in found or "mgue" not in found or len(found["upper"].scores) < 2:
         return None
     here = {name: converged(found[name], found["upper"]) for name in paper.converges if name in found}
     holds = all(bits is not None and bits <= 1.02 * paper.converges[name] for name, bits in here.items())
     theirs = ", ".join(f"{name} {paper.converges[name]}" for name in here)
-    said = ", ".join(f"{name} {bits or 'not reached'}" for name, bits in here.items())
-    return [f"upper bound reached ({theirs} bits)", _verdict(holds), said]
+    said = ", ".join(f"{name} {_bits(bits)}" for name, bits in here.items())
+    return [f"the upper bound is reached ({theirs} bits)", YES if holds else NO, said]
 
 
-def _verdict(holds: bool) -> str:
-    return "confirmed" if holds else "**not confirmed**"
+YES, NO = "confirmed", "**not confirmed**"
+
+
+def _lead(one: Curve, other: Curve, start: int, stop: int) -> Floats:
+    """How far ahead on average over these budgets, trial by trial: the same split and first labels."""
+    n = min(len(one.scores), len(other.scores))
+    lead: Floats = (one.scores[:n, start:stop] - other.scores[:n, start:stop]).mean(axis=1)
+    return lead
+
+
+def _noise(lead: Floats) -> bool:
+    """Whether the trials do not agree on who is ahead by more than they differ."""
+    return len(lead) > 1 and abs(float(lead.mean())) <= float(lead.std(ddof=1))
+
+
+def _points(lead: Floats) -> str:
+    spread = f" ± {100 * lead.std(ddof=1):.1f}" if len(lead) > 1 else ""
+    return f"{100 * lead.mean():+.1f}{spread} points"
+
+
+def _listed(bits: Sequence[int]) -> str:
+    return ", ".join(map(str, bits))
 
 
 # -- pages ---------------------------------------------------------------------------------------
