@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from anneal import reproduce
 from anneal.archive import Archive, open_archive
 from anneal.campaign import Plan
 from anneal.errors import UsageError
@@ -203,6 +202,7 @@ def test_choices_are_made_on_images_that_no_trial_is_tested_on(archive: Archive)
         ("comparison --quick --mode theirs", "choose ours or paper"),
         ("comparison --quick --only nobody", "comparison has mgue, bcgue, cal, cal-metric, random, upper"),
         ("comparison --archive mars --data {}", "choose ucmerced or aid"),
+        ("panels --quick --class Airport", "There is no class 'Airport' here: there are beach,"),
     ],
 )
 def test_it_refuses_in_a_sentence(words: str, said: str, drawn: Path, tmp_path: Path) -> None:
@@ -223,6 +223,8 @@ def test_another_plan_is_not_played_on(archive: Archive, tmp_path: Path) -> None
         campaign_at(tmp_path, archive, replace(plan, lam=2.0, closure="none"), np.arange(50))
 
 
-def test_the_panel_names_a_class_that_is_there(archive: Archive, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no class 'Airport'"):
-        reproduce.panel(archive, PRESETS["aid"], {}, tmp_path)
+def test_a_panel_of_another_class_and_budget(quick: Path) -> None:
+    before = (quick / "panels.png").read_bytes()
+    words = f"panels --quick --class river --bits 86 --out {quick} --cache {quick / 'cache'}"
+    subprocess.run(command(words), check=True, capture_output=True, timeout=300)
+    assert (quick / "panels.png").read_bytes() != before

@@ -102,6 +102,7 @@ def init(
     closure: ClosureOption = "full",
     diversity: DiversityOption = "kmeans",
     lam: LambdaOption = 3.0,
+    restart: RestartOption = "warm",
     seed: SeedOption = 0,
 ) -> None:
     """Read an archive, encode it and queue the first questions.
@@ -123,6 +124,7 @@ def init(
         diversity=diversity,
         lam=lam,
         loss=loss,
+        restart=restart,
         seed=seed,
     )
     with _bars() as watch:
@@ -321,6 +323,10 @@ def reproduce(
     backbone: Annotated[str | None, typer.Option(help="In place of the mode's own.")] = None,
     depth: Annotated[str | None, typer.Option(help="In place of the mode's own.")] = None,
     px: Annotated[int | None, typer.Option(help="In place of the mode's own.")] = None,
+    kind: Annotated[
+        str | None, typer.Option("--class", help="Of the query in panels; else the paper's.")
+    ] = None,
+    bits: Annotated[int | None, typer.Option(help="Budget of panels; else the paper's.", min=1)] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A few minutes on a small drawn archive.")] = False,
     cache: Annotated[
         Path | None, typer.Option(help="Where pixels and features are kept [ANNEAL_CACHE].")
@@ -343,7 +349,7 @@ def reproduce(
         from anneal import reproduce as again
         from anneal import scenes
 
-        preset = again.preset(archive if data else "demo")
+        preset = again.preset(archive if data else "demo", kind, bits)
         plan = again.settings(mode, preset, seed, backbone, depth=depth, px=px, per_round=per_round)
         source = data or scenes.drawn(folder / "archive", 20, seed, plan.px)
         found = _open_archive(source, plan.px, cache or _cache(), watch)

@@ -156,10 +156,12 @@ def turn(campaign: Campaign, backbone: Backbone, watch: Watch = unwatched) -> Le
 
 
 def started(campaign: Campaign, backbone: Backbone, number: int) -> Encoder | None:
-    """What a round's training begins with: the encoder of the round before, if the plan is warm."""
-    if campaign.plan.restart == "cold" or number == 0:
+    """What a round's training begins with: the encoder of the round before, if the plan is warm and
+    it is there; else the pretrained weights."""
+    before = campaign.round_folder(number - 1)
+    if campaign.plan.restart == "cold" or number == 0 or not (before / "model.json").exists():
         return None
-    return model.load(campaign.round_folder(number - 1), backbone)
+    return model.load(before, backbone)
 
 
 def save_model(campaign: Campaign, encoder: Encoder, number: int) -> None:

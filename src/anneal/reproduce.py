@@ -85,10 +85,12 @@ PRESETS = {
 }
 
 
-def preset(name: str) -> Preset:
+def preset(name: str, kind: str | None = None, bits: int | None = None) -> Preset:
+    """By name; with another query for the panel, if one is given."""
     if name not in PRESETS:
         raise UsageError(f"--archive {name!r}: choose ucmerced or aid.")
-    return PRESETS[name]
+    found = PRESETS[name]
+    return replace(found, kind=kind or found.kind, bits=bits or found.bits)
 
 
 PAPER = Plan(
@@ -142,6 +144,12 @@ def experiment(
     if unknown := set(only) - set(plans):
         raise UsageError(f"--only {', '.join(sorted(unknown))}: {name} has {', '.join(plans)}.")
     plans = {player: its for player, its in plans.items() if not only or player in only}
+    truth = Truth.of(archive)
+    if name == "panels":  # no more than the picture shows
+        first = preset.labelled * truth.bits_per_label
+        trials, rounds = 1, min(rounds, max(round((preset.bits - first) / plan.per_round), 0))
+    if "panels" in wanted and preset.kind not in truth.names:
+        raise UsageError(f"There is no class {preset.kind!r} here: there are {', '.join(truth.names)}.")
     players = cast(plans, preset, rounds, len(split_of(archive, plan.seed).train))
     rows = run(archive, players, out, trials=trials, jobs=jobs, inner=inner, watch=watch, tell=tell)
     if inner:
@@ -414,8 +422,6 @@ def panel(archive: Archive, preset: Preset, players: Mapping[str, Simulation], o
     """The paper's retrieval figure: the first query of a class in the first trial, and its nearest under
     each of these players at the budget nearest to the preset's."""
     truth = Truth.of(archive)
-    if preset.kind not in truth.names:
-        raise UsageError(f"There is no class {preset.kind!r} here: there are {', '.join(truth.names)}.")
     heads, results = [], []
     for name, simulation in players.items():
         task = Task(name, simulation, 0, False, str(out), str(archive.root), str(archive.folder))

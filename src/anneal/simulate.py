@@ -259,8 +259,7 @@ def play(
 
 
 def replay(stage: Stage, campaign: Campaign, number: int, watch: Watch = unwatched) -> Learned:
-    """What the machine learns in a round: the same each time, so that no model need be stored (but
-    the one before it, where training begins with that)."""
+    """What the machine learns in a round, the same each time."""
     labels = campaign.store.labels(number)
     return learn(
         stage.backbone,
