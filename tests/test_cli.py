@@ -95,7 +95,7 @@ def answer_all(folder: Path) -> None:
 
 
 def test_help_has_an_example_for_every_command(anneal: Anneal) -> None:
-    for command in ("init", "round", "status", "search", "simulate", "demo"):
+    for command in ("init", "round", "status", "search", "simulate", "reproduce", "demo"):
         run = anneal(f"{command} --help")
         assert run.code == 0
         assert f"Example: anneal {command}" in run.out
@@ -103,6 +103,15 @@ def test_help_has_an_example_for_every_command(anneal: Anneal) -> None:
 
 def test_the_version_is_printed(anneal: Anneal) -> None:
     assert anneal("--version").out.strip() == "0.1.0"
+
+
+def test_a_round_whose_last_encoder_is_lost_starts_afresh(anneal: Anneal, campaign: Path) -> None:
+    answer_all(campaign)
+    assert anneal("round --campaign {}", campaign).code == 0
+    shutil.rmtree(campaign / "rounds" / "0000")
+    answer_all(campaign)
+    assert json.loads(anneal("round --campaign {} --json", campaign).out)["rounds"] == 2
+    assert (campaign / "rounds" / "0001" / "model.json").exists()
 
 
 def test_a_campaign_from_first_question_to_search(anneal: Anneal, campaign: Path, tmp_path: Path) -> None:
