@@ -40,7 +40,7 @@ def curve(
 ) -> None:
     """Quality against bits: for each strategy (or whatever is named in the column ``by``) the mean over
     trials and a band from least to most; without training, and with all labels, as level lines."""
-    figure = Figure(figsize=(7, 4.4), layout="constrained")
+    figure = Figure(figsize=(7, 4.8), layout="constrained")
     axes = figure.add_subplot()
     names = list(dict.fromkeys(row[by] for row in rows))
     for name, (colour, dash, marker) in zip(names, STYLES * len(names), strict=False):
@@ -63,7 +63,7 @@ def curve(
     axes.set_ylabel({"map5_min": "mAP@5 (divided by min(R, 5))"}.get(column, column))
     axes.set_title(title, loc="left", fontsize=10)
     axes.grid(alpha=0.25)
-    axes.legend(frameon=False)
+    figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=9)  # never over a curve
     _save(figure, path)
 
 
