@@ -102,6 +102,13 @@ def test_nothing_is_claimed_of_what_was_not_played() -> None:
     assert table.splitlines()[2:] == []
 
 
+def test_what_was_asked() -> None:
+    played = rows(mgue=[[0.5, 0.6, 0.7, 0.8], [0.5, 0.6, 0.7, 0.8]])
+    for row in played:
+        row |= {"similar_share": 0.1 * row["round"] + 0.2 * row["trial"], "implied": 1000 * row["round"]}
+    assert report.asked_table(played).splitlines()[2:] == ["| `mgue` | 20% | 30% | 40% | 30% | 40% | 3,000 |"]
+
+
 def test_a_choice_is_set_beside_the_plain_strategy_at_equal_bits() -> None:
     found = curves(rows(mgue=[[0.5, 0.6, 0.7], [0.5, 0.6, 0.7]]))
     found["mgue half-as-fast"] = Curve([369, 1107], np.array([[0.5, 0.72], [0.5, 0.76]]))

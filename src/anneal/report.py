@@ -173,6 +173,23 @@ def paper_table(found: dict[str, Curve], paper: Reported) -> str:
     return table(["", "bits", "paper", "ours", "difference", "least – most"], lines)
 
 
+def asked_table(rows: Sequence[Row]) -> str:
+    """What was asked: how many of a round's pairs were similar, and what all answers imply by then."""
+    lines = []
+    for player in ("mgue", "bcgue", "random"):
+        mine = [row for row in rows if row["player"] == player and row["round"]]
+        if not mine:
+            continue
+        numbers = sorted({row["round"] for row in mine})
+        at = [[row for row in mine if row["round"] == number] for number in numbers]
+        share = [np.mean([float(row["similar_share"]) for row in some]) for some in at]
+        implied = np.mean([float(row["implied"]) for row in at[-1]])
+        some = [f"{share[place]:.0%}" for place in (0, 1, 2, len(share) // 2, len(share) - 1)]
+        lines.append([f"`{player}`", *some, f"{implied:,.0f}"])
+    head = ["similar among the pairs of round", "1", "2", "3", "half way", "last", "pairs implied in the end"]
+    return table(head, lines)
+
+
 def convergence_table(found: dict[str, Curve], paper: Reported) -> str:
     """Budgets at which things happen; the paper's own beside it where it names one."""
     upper, best = found["upper"], paper.scores["mgue"]
@@ -364,7 +381,8 @@ def block(kind: str, run: str, results: Path) -> str:
     folder = results / run
     if kind == "minutes":
         return minutes(folder)
-    found = curves(read(folder / "curve.csv"))
+    rows = read(folder / "curve.csv")
+    found = curves(rows)
     paper = PAPER[run.split("-")[0]]
     kinds: dict[str, Callable[[], str]] = {
         "comparison": lambda: curve_table(found, ("mgue", "bcgue", "cal", "cal-metric", "random")),
@@ -372,6 +390,7 @@ def block(kind: str, run: str, results: Path) -> str:
         "diversity": lambda: curve_table(found, ("mgue", "mgue-flat-3", "bcgue", "bcgue-flat")),
         "curve": lambda: curve_table(found),
         "brief": lambda: brief_table(found, paper),
+        "asked": lambda: asked_table(rows),
         "levels": lambda: level_table(found),
         "paper": lambda: paper_table(found, paper),
         "convergence": lambda: convergence_table(found, paper),
