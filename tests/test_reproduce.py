@@ -118,12 +118,12 @@ def test_paper_mode_really_trains(drawn: Path, cache: Path, tmp_path: Path) -> N
     where = f"--data {drawn} --cache {cache} --out {tmp_path}"
     words = f"comparison --mode paper --archive aid {where} --backbone random:resnet-18 --px 32 --trials 1"
     subprocess.run(
-        command(f"{words} --per-round 20 --rounds 1 --only mgue,cal --jobs 2"),
+        command(f"{words} --per-round 20 --rounds 0 --only mgue,cal --jobs 2"),
         check=True, capture_output=True, timeout=300,
     )  # fmt: skip
     rows = {(row["player"], row["round"]): row for row in read(tmp_path / "curve.csv")}
-    assert set(rows) == {("frozen", "0"), *((player, n) for player in ("mgue", "cal") for n in "01")}
-    assert rows["mgue", "1"]["map5_min"] != rows["frozen", "0"]["map5_min"]
+    assert set(rows) == {("frozen", "0"), ("mgue", "0"), ("cal", "0")}
+    assert len({row["map5_min"] for row in rows.values()}) == 3
     seconds = {(row["player"], row["round"]): float(row["fit"]) for row in read(tmp_path / "seconds.csv")}
     assert all(taken > 0.5 for taken in seconds.values()), "a network was trained"
     refused = subprocess.run(
@@ -219,7 +219,7 @@ def test_another_plan_is_not_played_on(archive: Archive, tmp_path: Path) -> None
     plan = Plan(per_round=20, px=32)
     campaign_at(tmp_path, archive, plan, np.arange(50)).close()
     campaign_at(tmp_path, archive, plan, np.arange(50)).close()
-    with pytest.raises(UsageError, match="another lam, closure"):
+    with pytest.raises(UsageError, match="another closure, lam"):
         campaign_at(tmp_path, archive, replace(plan, lam=2.0, closure="none"), np.arange(50))
 
 

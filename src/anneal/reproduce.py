@@ -422,15 +422,15 @@ def panel(archive: Archive, preset: Preset, players: Mapping[str, Simulation], o
     """The paper's retrieval figure: the first query of a class in the first trial, and its nearest under
     each of these players at the budget nearest to the preset's."""
     truth = Truth.of(archive)
+    split = split_of(archive, next(iter(players.values())).plan.seed)
+    query = int(split.val[truth.classes[split.val] == truth.names.index(preset.kind)][0])
     heads, results = [], []
+    pool = ProcessPoolExecutor(1, get_context("spawn"), _one_thread)  # as it was played
     for name, simulation in players.items():
         task = Task(name, simulation, 0, False, str(out), str(archive.root), str(archive.folder))
-        split = task.split(archive)
         bits = [row["bits"] for row, _ in task.rounds()]
         number = min(range(len(bits)), key=lambda n: abs(bits[n] - preset.bits))
-        with ProcessPoolExecutor(1, get_context("spawn"), _one_thread) as pool:  # as it was played
-            vectors = pool.submit(_vectors, task, number).result()
-        query = int(split.val[truth.classes[split.val] == truth.names.index(preset.kind)][0])
+        vectors = pool.submit(_vectors, task, number).result()
         ids = nearest(vectors, split.test, vectors[query][None], SHOWN).ids[0].tolist()
         right = [bool(truth.classes[i] == truth.classes[query]) for i in ids]
         heads.append(
@@ -438,6 +438,7 @@ def panel(archive: Archive, preset: Preset, players: Mapping[str, Simulation], o
         )
         found = zip(ids, right, strict=True)
         results.append([(archive.pixels[i], archive.labels[i], good) for i, good in found])
+    pool.shutdown()
     title = f"{preset.title}: a query of class {preset.kind} and its nearest; wrong ones framed red"
     for ending in ("png", "pdf"):
         plots.panel(heads, results, out / f"panels.{ending}", title)
