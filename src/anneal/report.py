@@ -124,6 +124,8 @@ def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 def curve_table(found: dict[str, Curve], players: Sequence[str] = ()) -> str:
     """The mean of each player at each budget."""
     players = [name for name in players or found if name in found and name not in LEVELS]
+    if not players:
+        return "Not played yet."
     longest = max((found[name] for name in players), key=lambda curve: len(curve.bits))
     head = ["", f"{longest.bits[0]} bits", *map(str, longest.bits[1:]), "trials"]
     lines = []
@@ -142,7 +144,7 @@ def brief_table(found: dict[str, Curve], paper: Reported) -> str:
     lines = []
     for name in ("mgue", "bcgue", "cal", "cal-metric", "random"):
         scores = [f"{found[name].mean[place]:.3f}" for place in places]
-        theirs = f"{paper.scores[name]:.3f}" if name in paper.scores else "–"
+        theirs = f"{paper.scores[name]:.4f}" if name in paper.scores else "–"
         lines.append([f"`{name}`", *scores, theirs])
     return table(head, lines)
 
@@ -219,7 +221,9 @@ def _bits(bits: int | None) -> str:
 def choice_table(found: dict[str, Curve]) -> str:
     """Each variant at the budgets of the first, read between its own where they differ; and its mean
     lead over the plain strategy, with the deviation of that lead over the trials."""
-    players = {name: curve for name, curve in found.items() if name not in LEVELS}
+    players = {name: curve for name, curve in found.items() if name not in LEVELS and len(curve.bits) > 1}
+    if not players:
+        return "Not played yet."
     bits = next(iter(players.values())).bits
     ends = min(curve.bits[-1] for curve in players.values())
     shared = [place for place in range(1, len(bits)) if bits[place] <= ends]
@@ -277,7 +281,7 @@ def _order(found: dict[str, Curve], paper: Reported) -> Line | None:
         a, b = found[one], found[other]
         n = min(len(a.bits), len(b.bits))
         behind = [a.bits[p] for p in range(1, n) if a.mean[p] <= b.mean[p]]
-        but = f", not at {_listed(behind)}" if behind else ""
+        but = ", at no budget" if len(behind) == n - 1 else f", not at {_listed(behind)}" if behind else ""
         said.append(f"{one} > {other}: {_points(_lead(a, b, 1, n))}{but}")
         broken.append(len(behind) / (n - 1))
     verdict = NO if max(broken) == 1 else "confirmed but at the budgets named" if max(broken) else YES

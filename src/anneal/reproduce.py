@@ -498,7 +498,7 @@ def draw(rows: Sequence[Row], title: str, out: Path, endings: Sequence[str] = ("
     }
     for figure, names in labels.items():
         shown = [row for name in names for row in rows if row["player"] == name]
-        if len({row["player"] for row in shown}) < 2:
+        if len({row["player"] for row in shown}) < (2 if figure == "comparison" else len(names)):
             continue
         for ending in endings:
             path = out / f"{figure}.{ending}"
