@@ -37,6 +37,7 @@ ORDER = [
     "plots",
     "simulate",
     "report",
+    "trials",
     "reproduce",
     "demo",
     "cli",

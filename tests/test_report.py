@@ -100,6 +100,10 @@ def test_a_claim_is_confirmed_only_as_far_as_it_holds(
 def test_nothing_is_claimed_of_what_was_not_played() -> None:
     table = report.claims_table(curves(rows(mgue=[[0.5]], cal=[[0.5]], random=[[0.4]])), PAPER["ucmerced"])
     assert table.splitlines()[2:] == []
+    begun = rows(mgue=[[0.5, 0.6]], cal=[[0.5, 0.5]], random=[[0.4]])  # random has its first labels only
+    (line,) = report.claims_table(curves(begun), PAPER["ucmerced"]).splitlines()[2:]
+    assert "mgue > cal" in line
+    assert "random:" not in line
 
 
 def test_what_was_asked() -> None:

@@ -17,8 +17,9 @@ import pytest
 from anneal.archive import Archive, open_archive
 from anneal.campaign import Plan
 from anneal.errors import UsageError
-from anneal.reproduce import FIELDS, PAPER, PRESETS, cast, choices, figures, settings
+from anneal.reproduce import PAPER, PRESETS, cast, choices, figures, settings
 from anneal.simulate import campaign_at, inner_split, split_of
+from anneal.trials import FIELDS
 
 SMALL = "--backbone random:resnet-18 --px 32 --per-round 20 --rounds 1 --trials 2 --only mgue,bcgue,cal"
 

@@ -19,6 +19,9 @@ from anneal.pairs import Floats
 
 Row = dict[str, Any]
 COLUMN = "map5_min"
+ASKED = ("mgue", "bcgue", "cal", "cal-metric", "random")
+LAMBDAS = (1, 2, 3, 4, 5, 6)
+STEPS = ("infer", "fit", "embed", "threshold", "ask")  # of a round, each timed
 LEVELS = {"frozen": "no training", "upper": "all training labels"}
 """Players that are one number, not a curve."""
 
@@ -142,7 +145,7 @@ def brief_table(found: dict[str, Curve], paper: Reported) -> str:
     places = [place for place in dict.fromkeys(places) if place < len(found["mgue"].bits)]
     head = ["", *(f"{found['mgue'].bits[place]} bits" for place in places), f"paper at {paper.bits}"]
     lines = []
-    for name in ("mgue", "bcgue", "cal", "cal-metric", "random"):
+    for name in ASKED:
         scores = [f"{found[name].mean[place]:.3f}" for place in places]
         theirs = f"{paper.scores[name]:.4f}" if name in paper.scores else "–"
         lines.append([f"`{name}`", *scores, theirs])
@@ -180,7 +183,7 @@ def asked_table(rows: Sequence[Row]) -> str:
     lines = []
     for player in ("mgue", "bcgue", "random"):
         mine = [row for row in rows if row["player"] == player and row["round"]]
-        if not mine:
+        if len({row["round"] for row in mine}) < 3:
             continue
         numbers = sorted({row["round"] for row in mine})
         at = [[row for row in mine if row["round"] == number] for number in numbers]
@@ -195,7 +198,7 @@ def asked_table(rows: Sequence[Row]) -> str:
 def convergence_table(found: dict[str, Curve], paper: Reported) -> str:
     """Budgets at which things happen; the paper's own beside it where it names one."""
     upper, best = found["upper"], paper.scores["mgue"]
-    players = [name for name in ("mgue", "bcgue", "cal", "cal-metric", "random") if name in found]
+    players = [name for name in ASKED if name in found]
     lines = [
         [
             f"`{name}` within one std of all labels",
@@ -272,8 +275,9 @@ def _early(found: dict[str, Curve], paper: Reported) -> Line | None:
 
 def _order(found: dict[str, Curve], paper: Reported) -> Line | None:
     pairs = [("mgue", "cal"), ("bcgue", "cal"), ("cal", "random")]
-    pairs = [pair for pair in pairs if set(pair) <= set(found)]
-    if ("mgue", "cal") not in pairs or len(found["mgue"].bits) < 2:
+    begun = {name for name, curve in found.items() if len(curve.bits) > 1}
+    pairs = [pair for pair in pairs if set(pair) <= begun]
+    if ("mgue", "cal") not in pairs:
         return None
     said: list[str] = []
     broken: list[float] = []
@@ -289,8 +293,8 @@ def _order(found: dict[str, Curve], paper: Reported) -> Line | None:
 
 
 def _best_lambda(found: dict[str, Curve], paper: Reported) -> Line | None:
-    every = {lam: found[f"mgue-flat-{lam}"] for lam in range(1, 7) if f"mgue-flat-{lam}" in found}
-    if len(every) < 6:
+    every = {lam: found[f"mgue-flat-{lam}"] for lam in LAMBDAS if f"mgue-flat-{lam}" in found}
+    if len(every) < len(LAMBDAS):
         return None
     n = min(len(curve.bits) for curve in every.values())
     overall = {lam: float(curve.mean[1:n].mean()) for lam, curve in every.items()}
@@ -370,12 +374,11 @@ def minutes(folder: Path) -> str:
     """How long a run took: minutes of work by player, one trial after another, and rounds."""
     with (folder / "seconds.csv").open(encoding="utf-8", newline="") as lines:
         rows = list(csv.DictReader(lines))
-    steps = ("infer", "fit", "embed", "threshold", "ask")
     lines_ = []
     for player in dict.fromkeys(row["player"] for row in rows):
-        mine = [sum(float(row[step]) for step in steps) for row in rows if row["player"] == player]
+        mine = [sum(float(row[step]) for step in STEPS) for row in rows if row["player"] == player]
         lines_.append([f"`{player}`", str(len(mine)), f"{np.median(mine):.1f}", f"{sum(mine) / 60:.1f}"])
-    total = sum(sum(float(row[step]) for step in steps) for row in rows) / 60
+    total = sum(sum(float(row[step]) for step in STEPS) for row in rows) / 60
     lines_.append(["all", str(len(rows)), "", f"{total:.0f}"])
     return table(["", "rounds", "median seconds a round", "minutes"], lines_)
 
@@ -389,8 +392,8 @@ def block(kind: str, run: str, results: Path) -> str:
     found = curves(rows)
     paper = PAPER[run.split("-")[0]]
     kinds: dict[str, Callable[[], str]] = {
-        "comparison": lambda: curve_table(found, ("mgue", "bcgue", "cal", "cal-metric", "random")),
-        "lambda": lambda: curve_table(found, tuple(f"mgue-flat-{lam}" for lam in range(1, 7))),
+        "comparison": lambda: curve_table(found, ASKED),
+        "lambda": lambda: curve_table(found, tuple(f"mgue-flat-{lam}" for lam in LAMBDAS)),
         "diversity": lambda: curve_table(found, ("mgue", "mgue-flat-3", "bcgue", "bcgue-flat")),
         "curve": lambda: curve_table(found),
         "brief": lambda: brief_table(found, paper),
