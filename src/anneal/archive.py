@@ -97,6 +97,15 @@ class Archive:
         names = [os.path.normpath(str(way)) for way in ways]
         return next((rows[name] for name in names if name in rows), None)
 
+    def picture(self, image: int, most: int) -> NDArray[np.uint8]:
+        """The image for a person to look at: (h, w, 3), in its own proportions, no side longer than
+        ``most``; what was kept of it, where the file can no longer be read."""
+        try:
+            with _quiet():
+                return _decode((self.root / self.paths[image]).read_bytes(), within(most))
+        except UNREADABLE:
+            return np.asarray(self.pixels[image])
+
     def missing(self) -> list[str]:
         """Paths that are gone from the disk; what was kept of them still serves."""
         return [path for path in self.paths if not (self.root / path).exists()]
@@ -181,39 +190,65 @@ def _quiet() -> Iterator[None]:
 def _read(path: Path, px: int) -> Reading:
     try:
         data = path.read_bytes()
-        return hashlib.blake2b(data, digest_size=16).hexdigest(), _decode(data, px), ""
+        return hashlib.blake2b(data, digest_size=16).hexdigest(), _decode(data, square(px)), ""
     except UNREADABLE as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         return "", None, reason.replace(str(path), path.name)
 
 
-def decode(data: bytes, px: int) -> NDArray[np.uint8]:
-    """The bytes of an image file as (px, px, 3) uint8: the whole image, squeezed to a square.
+Fit = Callable[[int, int], tuple[int, int]]
+"""(width, height) of a file → those of the picture that is made of it."""
+
+
+def square(px: int) -> Fit:
+    return lambda width, height: (px, px)
+
+
+def within(most: int) -> Fit:
+    """In its own proportions, no side longer than ``most``; never enlarged."""
+
+    def fit(width: int, height: int) -> tuple[int, int]:
+        scale = min(1.0, most / max(width, height))
+        return max(round(width * scale), 1), max(round(height * scale), 1)
+
+    return fit
+
+
+def decode(data: bytes, px: int, limit: int | None = None) -> NDArray[np.uint8]:
+    """The bytes of an image file as (px, px, 3) uint8: the whole image, squeezed to a square. One of more
+    than ``limit`` pixels is refused before it is decoded.
 
     Eight-bit images are taken as they are. Deeper ones are stretched between their 2nd and 98th
     percentile, band by band; of many bands the first three are shown, of one or two the first.
     """
+
+    def fit(width: int, height: int) -> tuple[int, int]:
+        if limit is not None and width * height > limit:
+            raise ValueError(f"{width} × {height} pixels are more than {limit // 10**6} million")
+        return px, px
+
     with _quiet():
-        return _decode(data, px)
+        return _decode(data, fit)
 
 
-def _decode(data: bytes, px: int) -> NDArray[np.uint8]:
+def _decode(data: bytes, fit: Fit) -> NDArray[np.uint8]:
     if data[:4] in TIFF or (data[:4] == b"\x89PNG" and data[24:25] == b"\x10"):  # a PNG of 16 bits
-        raster = _decode_raster(data, px)
+        raster = _decode_raster(data, fit)
         if raster is not None:
             return raster
     try:
         with Image.open(io.BytesIO(data)) as image:
+            size = fit(*image.size)
             if image.mode.startswith(("I", "F")):
-                return _stretch(np.asarray(image, dtype=np.float32)[..., None], px)
-            image.draft("RGB", (px, px))  # JPEG: decode no finer than needed
+                return _stretch(np.asarray(image, dtype=np.float32)[..., None], size)
+            image.draft("RGB", size)  # JPEG: decode no finer than needed
             plain = image.convert("RGBA") if "transparency" in image.info else image
-            return np.asarray(plain.convert("RGB").resize((px, px), Image.Resampling.BILINEAR))
+            return np.asarray(plain.convert("RGB").resize(size, Image.Resampling.BILINEAR))
     except UnidentifiedImageError:
         raise ValueError("not an image that can be read") from None
 
 
-def _decode_raster(data: bytes, px: int) -> NDArray[np.uint8] | None:
+def _decode_raster(data: bytes, fit: Fit) -> NDArray[np.uint8] | None:
     """A TIFF with bands, depths or a size that Pillow does not do justice to; None for any other."""
     try:
         import rasterio  # noqa: F401 - the package as a whole, as find_spec sees it
@@ -229,13 +264,13 @@ def _decode_raster(data: bytes, px: int) -> NDArray[np.uint8] | None:
             plain = raster.dtypes[0] == "uint8" and raster.count in (1, 3, 4)
             if plain and raster.width * raster.height < LARGE:
                 return None
-            bands = [1, 2, 3] if raster.count > 2 else [1]
-            read = raster.read(bands, out_shape=(len(bands), px, px), masked=True)
+            bands, size = [1, 2, 3] if raster.count > 2 else [1], fit(raster.width, raster.height)
+            read = raster.read(bands, out_shape=(len(bands), size[1], size[0]), masked=True)
             values = np.abs(read) if np.iscomplexobj(read) else read
             values = np.moveaxis(np.ma.filled(values.astype(np.float32), np.nan), 0, -1)
             if raster.dtypes[0] == "uint8":
                 return _colour(np.nan_to_num(values).astype(np.uint8))
-            return _stretch(values, px)
+            return _stretch(values, size)
     except RasterioError as error:
         raise ValueError(f"not a TIFF that can be read: {error}") from error
 
@@ -249,16 +284,16 @@ def _bits(data: bytes) -> tuple[int, ...]:
         return (16, 16)  # Pillow knows no way to show it
 
 
-def _stretch(bands: NDArray[np.float32], px: int) -> NDArray[np.uint8]:
-    """(h, w, c) of any range → (px, px, 3) uint8, each band between its 2nd and 98th percentile; black
-    where there is no data."""
+def _stretch(bands: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.uint8]:
+    """(h, w, c) of any range → a picture of that width and height in uint8, each band between its 2nd and
+    98th percentile; black where there is no data."""
     bands = np.where(np.isfinite(bands), bands, np.nan)
     if np.isnan(bands).all(axis=(0, 1)).any():
         raise ValueError("a band of it holds no data")
     low, high = np.nanpercentile(bands, (2, 98), axis=(0, 1))
     scaled = np.clip((bands - low) / np.maximum(high - low, 1e-6), 0, 1) * 255
     image = _colour(np.nan_to_num(scaled).astype(np.uint8))
-    return np.asarray(Image.fromarray(image).resize((px, px), Image.Resampling.BILINEAR))
+    return np.asarray(Image.fromarray(image).resize(size, Image.Resampling.BILINEAR))
 
 
 def _colour(image: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -1,4 +1,4 @@
-"""The person's turn: the next pair, an answer, an undo, how far we are. No torch in here.
+"""The person's turn: the next pairs, an answer, an undo, how far we are and how good. No torch in here.
 
 A campaign is a folder: ``campaign.sqlite`` (everything a person said), ``cache/`` (pixels and frozen
 features) and ``rounds/`` (the model and the vectors of each round).
@@ -6,21 +6,39 @@ features) and ``rounds/`` (the model and the vectors of each round).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logit
 
+from anneal import quality
 from anneal.archive import Archive, reopen
 from anneal.errors import CampaignError, UsageError
+from anneal.mining import pairwise
 from anneal.pairs import UNKNOWN, Answers, Floats, Ids, Pairs, Verdict
-from anneal.store import Store
-from anneal.transitivity import CLOSURES, Closure
+from anneal.quality import Drawn, Estimate, Places
+from anneal.store import AUDIT, EVER, Audit, Event, Questions, Row, Store
+from anneal.strategies import Snapshot, cold
+from anneal.transitivity import CLOSURES, Closure, Relations
+from anneal.uncertainty import balanced
 
 FILE = "campaign.sqlite"
 PARTNERS = 4  # similar and dissimilar partners of an image whose class is given, as in the paper
+FROZEN = -1  # the number of the model before the first round
+LEASE = 300.0  # seconds a pair is kept for whoever has it on the screen
+RECENT = 50  # answers whose share of similar ones is watched
+SLACK = 0.2  # around the share that is aimed at
+PAUSE = 60_000  # milliseconds: looking longer than this is counted as a pause
+Pair = tuple[int, int]
+Noted = dict[tuple[int, int, int], tuple[int, int, float]]
+"""(model, a, b) → the pair's places in it, as the store has them."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +55,8 @@ class Plan:
     closure: str = "full"
     diversity: str = "kmeans"
     lam: float = 3.0  # λ, the paper's best
+    share: float = 0.5  # of the answers that MGUE aims to be similar, give or take 0.2; 0 lets α_t alone
+    audit: float = 0.1  # of the questions, drawn at random to measure with and held back from learning
     space: str = "search"  # where pairs are compared to be asked: search (as retrieval does), backbone, head
     loss: str = "mix"
     recipe: str = "anneal"  # how the network is trained, or paper: as the paper trains its own
@@ -59,6 +79,9 @@ class Plan:
             raise UsageError(f"--views {self.views}: an image has 1 to 4 quarter turns.")
         if not np.isfinite(self.lam):
             raise UsageError(f"--lambda {self.lam} is not a number: the paper's value is 3.")
+        for option, value in (("--share", self.share), ("--audit", self.audit)):
+            if not 0 <= value <= 0.9:
+                raise UsageError(f"{option} {value}: give a share from 0 to 0.9.")
         if self.per_round < 1:
             raise UsageError(f"--per-round {self.per_round}: ask at least one question a round.")
         if self.seed < 0:
@@ -79,11 +102,25 @@ class Standing:
     similar: int
     dissimilar: int
     unsure: int
+    held_back: int  # of the answers: those to questions drawn at random, which measure and do not teach
     labels: int
     implied: int
     contradictions: int
     rounds: int
     queued: int
+    share: float | None  # similar ones among the latest answers
+
+
+@dataclass(frozen=True)
+class Model:
+    """A round's model, what it had been told, and how good it is by the answers that are held back."""
+
+    round: int  # FROZEN before the first
+    answers: int
+    bits: float
+    minutes: float  # of looking
+    p5: Estimate
+    precision: Estimate | None  # of "similar", where there is a threshold
 
 
 class Campaign:
@@ -91,6 +128,9 @@ class Campaign:
 
     def __init__(self, folder: Path, store: Store) -> None:
         self.folder, self.store = folder, store
+        self._closure: tuple[Any, Closure] | None = None
+        self._rows: tuple[Any, list[Row]] | None = None
+        self._vectors: tuple[int, Floats] | None = None
         saved = store.settings()
         try:
             known = {field.name for field in fields(Plan)}
@@ -108,14 +148,22 @@ class Campaign:
 
     @classmethod
     def create(
-        cls, folder: Path, archive: Archive, plan: Plan, images: Ids, first: Pairs | None = None
+        cls,
+        folder: Path,
+        archive: Archive,
+        plan: Plan,
+        images: Ids,
+        first: Questions | None = None,
+        audit: Audit | None = None,
     ) -> Campaign:
-        """A new campaign on ``archive`` that asks about ``images`` only, ``first`` these pairs."""
+        """A new campaign on ``archive`` that asks about ``images`` only, ``first`` these questions."""
         cls.refuse_if_made(folder)
         store = Store(folder / FILE, create=True)
         where = {"root": str(archive.root.resolve()), "folder": str(archive.folder.resolve())}
-        if first is not None:
-            store.queue(0, first, "cold")  # before the settings, which say that the campaign is made
+        if first is not None:  # before the settings, which say that the campaign is made
+            store.queue(first)
+        if audit is not None:
+            store.add_audit(audit)
         store.set(plan=asdict(plan), images=images.tolist(), archive=where, size=len(archive))
         return cls(folder, store)
 
@@ -150,76 +198,411 @@ class Campaign:
 
     # -- the person ------------------------------------------------------------------------------
 
-    def next_pair(self) -> tuple[int, int] | None:
+    def next_pair(self) -> Pair | None:
         """The next question whose verdict is neither given nor implied; None when all are."""
-        pairs = self.store.questions().pairs
-        left = pairs[self.closure().relations.of(pairs) == UNKNOWN]
-        return next(iter(left), None)
+        return next(iter(self._open("me", "")), None)
 
-    def answer(self, a: int, b: int, verdict: Verdict, annotator: str = "me") -> None:
-        """Safe on disk when this returns. A later answer on the same pair replaces this one."""
-        self.answer_all(Pairs.of([a], [b]), [verdict], annotator)
+    def take(self, annotator: str, holder: str, n: int) -> list[Pair]:
+        """The next n questions for this person at this screen, kept for it for a while: nobody else is
+        asked them meanwhile. Where the queue has run dry while the machine learns, more are made up."""
+        mine = [(a, b) for a, b, whose, _ in self.store.leases() if whose == holder]
+        open_ = self._open(annotator, holder)
+        if len(open_) < n and self._fill():
+            open_ = self._open(annotator, holder)
+        still = set(open_)
+        first = [pair for pair in mine if pair in still]  # what is on the screen stays in its place
+        taken = (first + [pair for pair in open_ if pair not in set(first)])[:n]
+        if taken != mine:
+            self.store.lease(taken, holder, annotator, LEASE)
+        return taken
 
-    def answer_all(self, pairs: Pairs, verdicts: Sequence[int], annotator: str = "me") -> None:
+    def _open(self, annotator: str, holder: str) -> list[Pair]:
+        """The questions this person may be asked now, in order."""
+        queue = self.store.questions()
+        known = self.closure().relations.of(queue.pairs) != UNKNOWN
+        judged: dict[Pair, set[str]] = defaultdict(set)
+        for row in self._standing():
+            judged[row.a, row.b].add(row.annotator)
+        held: dict[Pair, set[str]] = defaultdict(set)
+        for a, b, whose, by in self.store.leases():
+            if whose != holder:
+                held[a, b].add(by)
+        open_ = np.zeros(len(queue.pairs), dtype=bool)
+        for i, pair in enumerate(queue.pairs):
+            people = judged[pair]
+            wanted = 2 if self._asked_twice(pair) else 1  # by so many people
+            settled = bool(known[i]) if wanted == 1 or not people else False
+            others = held[pair]
+            busy = annotator in others or len(people) + len(others) >= wanted
+            open_[i] = not settled and annotator not in people and not busy
+        return list(self._steer(queue, open_))
+
+    def _steer(self, queue: Questions, open_: NDArray[np.bool_]) -> Pairs:
+        """The open questions in their order; where the latest answers were similar too often or too
+        seldom, those that are expected to mend it come first. Questions drawn by lot keep their place."""
+        rows = np.flatnonzero(open_)
+        share, aim = self.share(), self.aim
+        if share is not None and aim is not None and not aim[0] <= share <= aim[1]:
+            s = pairwise(self.vectors(), queue.pairs[rows])
+            sign = -1 if share > aim[1] else 1
+            free = ~queue.audit[rows]
+            wanted = sign * s[free] >= np.median(sign * s[free]) if free.any() else free[free]
+            rows[free] = rows[free][np.argsort(~wanted, kind="stable")]
+        return queue.pairs[rows]
+
+    def _asked_twice(self, pair: Pair) -> bool:
+        """Whether two people are to judge this pair, to see whether they agree: so many by lot."""
+        mixed = (pair[0] * 0x9E3779B1 + pair[1] * 0x85EBCA77 + self.plan.seed) % 2**32
+        return (mixed ^ (mixed >> 15)) * 0x2C1B3C6D % 2**32 < self.overlap * 2**32
+
+    def _fill(self, n: int = 12) -> bool:
+        """Put up some more questions, made without the machine: near and far neighbours as at the start."""
+        queue = self.store.questions()
+        rng = self.plan.rng(4, queue.round, len(queue))
+        snapshot = Snapshot(self.vectors(), self.images, self.closure().relations)
+        found, asked = cold(snapshot, n, rng), set(queue.pairs)
+        new = found[np.array([pair not in asked for pair in found], dtype=bool)]
+        self.store.queue_more(Questions.of(new, queue.round, "cold"))
+        return len(new) > 0
+
+    @property
+    def overlap(self) -> float:
+        """The share of questions that two people are asked."""
+        return float(self.store.settings().get("overlap", 0.0))
+
+    @property
+    def criterion(self) -> str:
+        """What the owner means by similar, in a few words."""
+        return str(self.store.settings().get("criterion", ""))
+
+    @property
+    def aim(self) -> tuple[float, float] | None:
+        """The share of similar answers that is aimed at, from … to; None where it is let alone."""
+        share = self.plan.share
+        return (round(share - SLACK, 3), round(share + SLACK, 3)) if share else None
+
+    def lean(self, level: float) -> float:
+        """How far from MGUE's threshold, which lies at ``level``, to ask next, for the share of similar
+        answers to be what is aimed at. The first answers span all levels and tell it outright; after that
+        the lean follows the share of the last round, gently: late in a campaign similar and dissimilar
+        pairs lie so far apart that a small step goes from one to the other."""
+        if self.aim is None or math.isnan(level):
+            return 0.0
+        rounds = self.store.rounds()
+        if not rounds:
+            seen, verdicts = self.store.levels()
+            if len(seen) < 10:
+                return 0.0
+            similar = np.array(verdicts) == Verdict.SIMILAR
+            high, low = (balanced(np.array(seen), similar, share) for share in self.aim)
+            return math.log(min(max(level, low), high) / level)
+        before = float(rounds[-1][1].get("lean", 0.0))
+        last = [v for n, v in self._settled() if n == rounds[-1][0] + 1]
+        share = (last.count(Verdict.SIMILAR) + 1) / (len(last) + 2)
+        excess = float(logit(share) - logit(min(max(share, self.aim[0]), self.aim[1])))
+        return max(0.5 * before + min(max(0.25 * excess, -0.5), 0.5), 0.0)
+
+    def _settled(self) -> list[tuple[int, int]]:
+        """Round and verdict of the answers to chosen questions that say similar or dissimilar."""
+        said = ((row.round, row.verdict) for row in self._standing() if row.strategy != AUDIT)
+        return [(number, verdict) for number, verdict in said if verdict != Verdict.UNSURE]
+
+    def share(self) -> float | None:
+        """Similar ones among the latest answers to questions that were chosen; None before there are ten."""
+        last = [verdict for _, verdict in self._settled()[-RECENT:]]
+        return last.count(Verdict.SIMILAR) / len(last) if len(last) >= 10 else None
+
+    def answer(
+        self,
+        a: int,
+        b: int,
+        verdict: Verdict | int,
+        annotator: str = "me",
+        *,
+        key: str | None = None,
+        asked: float | None = None,
+        looked: int | None = None,
+    ) -> int:
+        """Safe on disk when this returns; its row. A later answer on the same pair replaces this one; the
+        same ``key`` is taken once only."""
+        pair = Pairs.of([a], [b])
+        queue = self.store.questions()
+        asker = self.store.question(*next(iter(pair)))
+        round_, strategy = (queue.round, queue.strategy) if asker is None else asker
+        (event,) = self._events(pair, [verdict], annotator, strategy, round_)
+        return self.store.add([Event(**{**asdict(event), "key": key, "asked": asked, "looked": looked})])[0]
+
+    def answer_all(
+        self, pairs: Pairs, verdicts: Sequence[int], annotator: str = "me", strategy: str | None = None
+    ) -> None:
         """Many answers in one step: all of them are kept, or none."""
+        queue = self.store.questions()
+        self.store.add(self._events(pairs, verdicts, annotator, strategy or queue.strategy, queue.round))
+
+    def _events(
+        self, pairs: Pairs, verdicts: Sequence[int], annotator: str, strategy: str, round: int
+    ) -> list[Event]:
         if len(pairs) and not (pairs.a.min() >= 0 and pairs.b.max() < self.size):
             raise UsageError(f"A pair names an image outside 0 … {self.size - 1}.")
         if not set(verdicts) <= {UNKNOWN, *Verdict}:
             raise UsageError("A verdict is 1 (similar), 2 (dissimilar), 3 (unsure), or 0 to take one back.")
-        queue = self.store.questions()
-        rows = [(a, b, int(v)) for (a, b), v in zip(pairs, verdicts, strict=True)]
-        self.store.add_answers(rows, annotator=annotator, strategy=queue.strategy, round=queue.round)
+        return [
+            Event(a, b, int(v), annotator, strategy, round) for (a, b), v in zip(pairs, verdicts, strict=True)
+        ]
 
-    def undo(self, annotator: str = "me") -> tuple[int, int] | None:
-        """Take back this annotator's last answer that stands; the pair, or None if there is none."""
-        last = self.store.last_answer(annotator)
-        if last is not None:
-            self.answer_all(Pairs.of([last[0]], [last[1]]), [UNKNOWN], annotator)
-        return last
+    def label(self, labels: Iterable[tuple[int, str]], annotator: str = "folders") -> None:
+        """Classes of images that are known already."""
+        number = self.store.questions().round
+        self.store.add_labels(labels, annotator=annotator, strategy="import", round=number)
+
+    def undo(
+        self, annotator: str = "me", *, key: str | None = None, undoes: str | None = None
+    ) -> Pair | None:
+        """Take back what this person did last and has not taken back, or what went by the key ``undoes``;
+        what was said before it stands again. The pair, or None if there was nothing to take back."""
+        if key is not None and (done := self.store.row_of(key)) is not None:
+            row = self.store.row(done)  # sent a second time
+            return None if row is None else (row.a, row.b)
+        if undoes is None:
+            row = self.store.last_act(annotator)
+        else:
+            number = self.store.row_of(undoes)
+            row = None if number is None else self.store.row(number)
+        if row is None:
+            return None
+        self.store.add(
+            [
+                Event(
+                    row.a,
+                    row.b,
+                    UNKNOWN,
+                    row.annotator,
+                    row.strategy,
+                    row.round,
+                    key=key,
+                    undoes=row.id,
+                    entered=annotator if annotator != row.annotator else None,
+                )
+            ]
+        )
+        return row.a, row.b
+
+    def correct(self, number: int, verdict: int, by: str = "me", *, key: str | None = None) -> Pair:
+        """Replace a row's verdict, whosever word it was; 0 withdraws it. The pair."""
+        row = self.store.row(number)
+        if row is None:
+            raise UsageError(f"There is no answer {number}: look at the list again.")
+        (event,) = self._events(Pairs.of([row.a], [row.b]), [verdict], row.annotator, row.strategy, row.round)
+        entered = by if by != row.annotator else None
+        self.store.add([Event(**{**asdict(event), "key": key, "entered": entered})])
+        return row.a, row.b
+
+    def again(self, numbers: Sequence[int], by: str = "me") -> int:
+        """Withdraw these answers and ask their pairs anew, before all others; how many."""
+        rows = [row for row in self._standing() if row.id in set(numbers)]
+        for row in rows:
+            self.correct(row.id, UNKNOWN, by)
+        pairs = Pairs.of([row.a for row in rows], [row.b for row in rows])
+        queue = self.store.questions()
+        strategies = tuple(row.strategy for row in rows)
+        self.store.queue_more(Questions(pairs, queue.round, strategies), first=True)
+        return len(rows)
 
     # -- what follows ------------------------------------------------------------------------------
 
     def evidence(self, upto: int | None = None) -> Answers:
         """All that is to be learnt from: the answers, and the pairs that class labels stand for; of all
-        rounds, or of those up to this one."""
+        rounds, or of those up to this one. Answers that are held back appear as unsure: neither learnt
+        from nor asked again."""
         labels = label_pairs(self.store.labels(upto), self.plan.rng(0))
-        return self.store.answers(upto).then(labels)
+        taught = self.store.answers(upto, held_back=False)
+        held = self.store.answers(upto, only_held_back=True)
+        aside = Answers.of(held.pairs, np.full(len(held), Verdict.UNSURE))
+        return taught.then(aside).then(labels)
 
     def closure(self) -> Closure:
-        return CLOSURES[self.plan.closure](self.size, self.evidence())
+        """What follows from the answers, made once for as long as nothing new is said."""
+        if self._closure is None or self._closure[0] != self._version():
+            self._closure = self._version(), CLOSURES[self.plan.closure](self.size, self.evidence())
+        return self._closure[1]
+
+    def _standing(self) -> list[Row]:
+        if self._rows is None or self._rows[0] != self._version():
+            self._rows = self._version(), self.store.standing()
+        return self._rows[1]
+
+    def _version(self) -> tuple[int, int]:
+        return self.store.newest(), self.store.newest_label()
+
+    def contradictions(self) -> list[list[Row]]:
+        """Sets of answers that cannot all be true. (Pairs that class labels stand for are not shown.)"""
+        rows = [row for row in self._standing() if row.strategy != AUDIT]
+        return [[rows[i] for i in found.rows if i < len(rows)] for found in self.closure().contradictions]
 
     def standing(self) -> Standing:
-        answers, closure = self.store.answers(), self.closure()
-        relations = closure.relations
-        similar, dissimilar, unsure = (len(answers.given(v)) for v in Verdict)
-        pairs = self.store.questions().pairs
+        rows, closure = self._standing(), self.closure()
+        verdicts = [row.verdict for row in rows]
+        answers = self.store.answers(held_back=False)
+        queue = self.store.questions()
+        judged = {(row.a, row.b) for row in rows}
+        unknown = closure.relations.of(queue.pairs) == UNKNOWN
         return Standing(
             images=self.size,
-            answers=len(answers),
-            similar=similar,
-            dissimilar=dissimilar,
-            unsure=unsure,
+            answers=len(rows),
+            similar=verdicts.count(Verdict.SIMILAR),
+            dissimilar=verdicts.count(Verdict.DISSIMILAR),
+            unsure=verdicts.count(Verdict.UNSURE),
+            held_back=sum(row.strategy == AUDIT for row in rows),
             labels=len(self.store.labels()),
-            implied=relations.implied(answers),
+            implied=closure.relations.implied(answers),
             contradictions=len(closure.contradictions),
             rounds=len(self.store.rounds()),
-            queued=int((relations.of(pairs) == UNKNOWN).sum()),
+            queued=sum(u and pair not in judged for u, pair in zip(unknown, queue.pairs, strict=True)),
+            share=self.share(),
         )
+
+    # -- how good it is ----------------------------------------------------------------------------
+
+    def cost(self) -> dict[str, float]:
+        """What the answers so far have cost: how many, bits, minutes of looking."""
+        rows, labels = self._standing(), self.store.labels()
+        bits = len(rows) + len(labels) * math.log2(max(len(set(labels.values())), 1))
+        minutes = sum(min(row.looked or 0, PAUSE) for row in rows) / 60_000
+        return {"answers": len(rows), "bits": round(bits, 1), "minutes": round(minutes, 2)}
+
+    def due(self) -> tuple[int, int]:
+        """How many answers the newest model has not seen, and how many make it worth another turn."""
+        rounds = self.store.rounds()
+        return self.store.fresh(rounds[-1][1].get("row", 0) if rounds else 0), math.ceil(
+            self.plan.per_round / 3
+        )
+
+    def models(self) -> list[Model]:
+        """Every model so far with what it cost and how good it is, by all held-back answers."""
+        noted = self.store.places()
+        drawn, pairs = self._drawn(noted)
+        relations = self.closure().relations
+        open_ = np.isin(relations.of(pairs), (UNKNOWN, Verdict.UNSURE))
+        start = {"answers": 0, "bits": 0.0, "minutes": 0.0}
+        found = []
+        for number, about in [(FROZEN, start), *self.store.rounds()]:
+            top = self._top(number, relations)
+            if top is None:
+                continue
+            at, n, alpha = _places(noted, number, pairs), len(self.images), about.get("alpha", math.nan)
+            p5 = quality.precision_at_5(drawn, at, open_, n, top)
+            told = not math.isnan(alpha)
+            precision = quality.precision_of_similar(drawn, at, open_, n, alpha) if told else None
+            cost = {name: about.get(name, 0) for name in start}
+            found.append(Model(number, int(cost["answers"]), cost["bits"], cost["minutes"], p5, precision))
+        return found
+
+    def advice(self, models: Sequence[Model]) -> tuple[bool, str]:
+        """Whether to stop, and why."""
+        return quality.advice([m.answers for m in models], [m.p5 for m in models])
+
+    def _drawn(self, noted: Noted) -> tuple[Drawn, Pairs]:
+        """The drawn questions that were answered; of each model's draws only those before its first
+        unanswered one, so that what is easy to answer is not answered first."""
+        said = {(row.a, row.b): row.verdict for row in self._standing() if row.strategy == AUDIT}
+        draws: dict[int, int] = {}
+        ended: set[int] = set()
+        counted: list[Pair] = []
+        for model, number, a, b in self.store.audits():
+            verdict = said.get((a, b), UNKNOWN)
+            if verdict == UNKNOWN:
+                ended.add(model)
+            if model not in ended:
+                draws[model] = number + 1
+                if verdict != Verdict.UNSURE:
+                    counted.append((a, b))
+        pairs = Pairs.of(*zip(*counted, strict=True)) if counted else Pairs.none()
+        similar = np.array([said[pair] == Verdict.SIMILAR for pair in pairs], dtype=bool)
+        return Drawn(similar, [_places(noted, model, pairs) for model in draws], list(draws.values())), pairs
+
+    def _top(self, model: int, relations: Relations) -> NDArray[np.int8] | None:
+        """What is known of each query's five nearest in a model."""
+        file = self.round_folder(model) / "top.npy"
+        if not file.exists():
+            return None
+        top = np.load(file)  # a query and its results
+        queries = np.repeat(top[:, 0], top.shape[1] - 1)
+        return relations.of(Pairs.of(queries, top[:, 1:].ravel())).reshape(len(top), -1)
+
+    def people(self) -> list[dict[str, Any]]:
+        """Who has answered how much, and how fast of late."""
+        rows = defaultdict(list)
+        for row in self._standing():
+            rows[row.annotator].append(row)
+        return [
+            {
+                "annotator": name,
+                "answers": len(said),
+                "unsure": sum(row.verdict == Verdict.UNSURE for row in said),
+                "per_minute": _pace([row.looked for row in said[-20:] if row.looked]),
+            }
+            for name, said in sorted(rows.items())
+        ]
+
+    def agreement(self) -> list[dict[str, Any]]:
+        """For every two people who judged the same pairs: how many, how often alike, Cohen's κ."""
+        said: dict[str, dict[Pair, int]] = defaultdict(dict)
+        for row in self._standing():
+            said[row.annotator][row.a, row.b] = row.verdict
+        found = []
+        for one, other in combinations(sorted(said), 2):
+            both = sorted(said[one].keys() & said[other].keys())
+            if both:
+                alike, kappa = quality.kappa([said[one][p] for p in both], [said[other][p] for p in both])
+                found.append(
+                    {"one": one, "other": other, "pairs": len(both), "agreement": alike, "kappa": kappa}
+                )
+        return found
+
+    def shares(self) -> list[dict[str, Any]]:
+        """Of each round's chosen questions, how many were answered and which share was similar."""
+        rounds: dict[int, list[int]] = defaultdict(list)
+        for number, verdict in self._settled():
+            rounds[number].append(verdict)
+        return [
+            {"round": number, "answers": len(said), "similar": said.count(Verdict.SIMILAR) / len(said)}
+            for number, said in sorted(rounds.items())
+        ]
 
     # -- what the machine left ---------------------------------------------------------------------
 
     def round_folder(self, number: int) -> Path:
-        return self.folder / "rounds" / f"{number:04d}"
+        return self.folder / "rounds" / ("frozen" if number == FROZEN else f"{number:04d}")
 
     def vectors(self) -> Floats:
         """Every image in the metric space of the newest round; the frozen one before the first."""
+        return self.vectors_of(self.newest())
+
+    def newest(self) -> int:
+        """The number of the newest model."""
         rounds = self.store.rounds()
-        folder = self.round_folder(rounds[-1][0]) if rounds else self.folder / "rounds" / "frozen"
-        try:
-            loaded: Floats = np.load(folder / "vectors.npy", mmap_mode="r")
-        except FileNotFoundError:
-            raise CampaignError(f"{folder} has lost its vectors: run anneal round again.") from None
-        return loaded
+        return rounds[-1][0] if rounds else FROZEN
+
+    def vectors_of(self, model: int) -> Floats:
+        if self._vectors is None or self._vectors[0] != model:
+            folder = self.round_folder(model)
+            try:
+                self._vectors = model, np.load(folder / "vectors.npy", mmap_mode="r")
+            except FileNotFoundError:
+                raise CampaignError(f"{folder} has lost its vectors: run anneal round again.") from None
+        return self._vectors[1]
+
+
+def _places(noted: Noted, model: int, pairs: Pairs) -> Places:
+    """Where drawn pairs stand in a model; where that was not noted (its vectors were lost), nowhere."""
+    rows = [noted.get((model, a, b), (EVER, EVER, -1.0)) for a, b in pairs]
+    ab, ba, score = (np.array([row[i] for row in rows]) for i in range(3))
+    return Places(ab, ba, score)
+
+
+def _pace(looked: Sequence[int]) -> float | None:
+    """Answers a minute."""
+    return round(60_000 * len(looked) / sum(min(ms, PAUSE) for ms in looked), 1) if looked else None
 
 
 def label_pairs(labels: dict[int, str], rng: np.random.Generator) -> Answers:

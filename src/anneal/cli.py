@@ -60,6 +60,9 @@ RestartOption = Annotated[
     str,
     typer.Option(help="Each round trains on from the last (warm), or from the pretrained weights (cold)."),
 ]
+ShareOption = Annotated[
+    float, typer.Option(help="Share of similar answers MGUE aims at, give or take 0.2; 0: the paper's MGUE.")
+]
 SpaceOption = Annotated[
     str, typer.Option(help="Where pairs are compared to be asked: search, backbone, head.")
 ]
@@ -103,6 +106,14 @@ def init(
     diversity: DiversityOption = "kmeans",
     lam: LambdaOption = 3.0,
     restart: RestartOption = "warm",
+    share: ShareOption = 0.5,
+    audit: Annotated[
+        float, typer.Option(help="Of the questions: drawn at random, to measure with; not learnt from.")
+    ] = 0.1,
+    criterion: Annotated[str, typer.Option(help='What you mean by similar, say "same land use".')] = "",
+    use_classes: Annotated[
+        bool, typer.Option("--use-classes", help="Learn from class folders (or the manifest's classes) too.")
+    ] = False,
     seed: SeedOption = 0,
 ) -> None:
     """Read an archive, encode it and queue the first questions.
@@ -110,6 +121,7 @@ def init(
     Example: [bold]anneal init photos/ --campaign my-campaign[/]
     """
     from anneal.campaign import Plan
+    from anneal.errors import UsageError
 
     network = str(Path(backbone).resolve()) if Path(backbone).is_dir() else backbone  # wherever one stands
     plan = Plan(
@@ -125,17 +137,106 @@ def init(
         lam=lam,
         loss=loss,
         restart=restart,
+        share=share,
+        audit=audit,
         seed=seed,
     )
     with _bars() as watch:
         from anneal import cycle
 
         found = _open_archive(archive, px, campaign / "cache", watch)
+        if use_classes and not any(found.labels):
+            raise UsageError("--use-classes: there are no classes. Put the images in one folder a class.")
         made = cycle.begin(campaign, found, plan, watch)
+    made.store.set(criterion=criterion.strip())
+    if use_classes:
+        made.label((i, label) for i, label in enumerate(found.labels) if label)
     _describe(found)
     queued = made.standing().queued
-    out.print(f"[bold]{campaign}[/] is ready: {queued} questions are queued, and search works already:")
+    out.print(f"[bold]{campaign}[/] is ready: {queued} questions are queued. Answer them in the browser:")
+    out.print(f"  anneal label --campaign {campaign}")
+    out.print("Search works already, and gets better with every round:")
     out.print(f"  anneal search {_escape(str(found.root / found.paths[0]))} --campaign {campaign}")
+
+
+@app.command()
+def label(
+    campaign: CampaignOption = Path("campaign"),
+    host: Annotated[str, typer.Option(help="Where to listen; any but this machine's own needs a token.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(help="0 takes any that is free.", min=0, max=65535)] = 8321,
+    token: Annotated[
+        str, typer.Option(envvar="ANNEAL_TOKEN", help="A word that whoever opens the page must know.")
+    ] = "",
+    overlap: Annotated[
+        float | None, typer.Option(help="Share of questions that two people are asked.", min=0, max=1)
+    ] = None,
+    criterion: Annotated[str | None, typer.Option(help="What you mean by similar.")] = None,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open the page.")] = False,
+) -> None:
+    """Answer "are these two similar?" in the browser, while the machine learns beside it.
+
+    Example: [bold]anneal label --campaign my-campaign[/]
+    """
+    from anneal.campaign import Campaign
+    from anneal.web import serve
+
+    opened = Campaign.open(campaign)
+    if overlap is not None:
+        opened.store.set(overlap=overlap)
+    if criterion is not None:
+        opened.store.set(criterion=criterion.strip())
+
+    def ready(address: str) -> None:
+        out.print(f"The page is at [bold]{_escape(address)}[/]  (ctrl-c ends it)", soft_wrap=True)
+        if not no_browser:
+            import webbrowser
+
+            webbrowser.open(address)
+
+    serve.serve(opened, host, port, token, worker=True, ready=ready)
+    out.print("Stopped. Every answer is kept.")
+
+
+@app.command(hidden=True)
+def worker(campaign: CampaignOption = Path("campaign")) -> None:
+    """The machine's turns, for as long as standard input is open; anneal label starts it."""
+    from anneal import worker as machine
+
+    machine.run(campaign)
+
+
+@app.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(help="CSV or JSON lines: a, b, verdict[, annotator].")],
+    campaign: CampaignOption = Path("campaign"),
+) -> None:
+    """Take in answers that were given elsewhere: all of them, or none if a line is wrong.
+
+    Example: [bold]anneal import answers.csv --campaign my-campaign[/]
+    """
+    from anneal import exchange
+    from anneal.campaign import Campaign
+
+    taken = exchange.take_in(Campaign.open(campaign), file)
+    out.print(f"{taken} answers were taken in.")
+
+
+@app.command()
+def export(
+    file: Annotated[Path, typer.Argument(help="The file to write: .csv or .jsonl.")],
+    campaign: CampaignOption = Path("campaign"),
+) -> None:
+    """Write the answers that stand, in the form that import reads.
+
+    Example: [bold]anneal export answers.csv --campaign my-campaign[/]
+    """
+    from anneal import exchange
+    from anneal.campaign import Campaign
+
+    written = exchange.write_out(Campaign.open(campaign), file)
+    out.print(f"{written} answers are in {_escape(str(file))}.")
 
 
 @app.command("round")
@@ -177,12 +278,28 @@ def status(campaign: CampaignOption = Path("campaign"), as_json: JsonOption = Fa
     opened = Campaign.open(campaign)
     standing = opened.standing()
     missing = opened.archive().missing()
+    models = [asdict(model) for model in opened.models()] if standing.held_back else []
+    people, agreement, machine = opened.people(), opened.agreement(), opened.store.machine()[1]
     if as_json:
-        return out.print_json(json.dumps({**asdict(standing), "missing": missing}))
+        told = {"missing": missing, "models": models, "people": people, "agreement": agreement}
+        return out.print_json(json.dumps({**asdict(standing), **told, "machine": machine}))
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, value in asdict(standing).items():
-        table.add_row(name, str(value))
+        shown = f"{value:.0%} similar of the latest" if isinstance(value, float) else value
+        table.add_row(name.replace("_", " "), "–" if shown is None else str(shown))
     out.print(table)
+    if models:
+        p5 = models[-1]["p5"]
+        out.print(f"P@5 of the newest model: {p5['value']:.2f} ({p5['low']:.2f} to {p5['high']:.2f}, 95 %)")
+        out.print(opened.advice(opened.models())[1])
+    for pair in agreement:
+        kappa = "–" if pair["kappa"] is None else f"{pair['kappa']:.2f}"
+        out.print(
+            f"{_escape(pair['one'])} and {_escape(pair['other'])} agree on {pair['agreement']:.0%} of "
+            f"{pair['pairs']} pairs, κ = {kappa}"
+        )
+    if machine.get("state") == "failed":
+        err.print(f"[yellow]The machine's last turn failed:[/] {_escape(str(machine.get('error')))}")
     if missing:
         names = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
         err.print(
@@ -254,6 +371,7 @@ def simulate(
     space: SpaceOption = "search",
     recipe: RecipeOption = "anneal",
     restart: RestartOption = "warm",
+    share: ShareOption = 0.5,
     px: PxOption = 224,
     folder: Annotated[Path, typer.Option("--out", help="Where the curve goes.")] = Path("runs/simulate"),
     cache: Annotated[
@@ -283,6 +401,7 @@ def simulate(
         loss=loss,
         recipe=recipe,
         restart=restart,
+        share=share,
         seed=seed,
     )
     names = tuple(name.strip() for name in strategy.split(","))

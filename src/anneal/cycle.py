@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anneal import backbones, embed, model, uncertainty
+from anneal import audit, backbones, embed, model, uncertainty
 from anneal.archive import Archive, Progress, silent
 from anneal.backbones import Backbone
 from anneal.campaign import Campaign, Plan
@@ -20,9 +20,11 @@ from anneal.diversity import DIVERSITIES
 from anneal.errors import UsageError
 from anneal.index import unit
 from anneal.kept import disk
+from anneal.mining import pairwise
 from anneal.model import Depth, Encoder, Shape, Space, searched
-from anneal.pairs import Answers, Floats, Ids, Pairs, Verdict
-from anneal.strategies import Select, Snapshot, Strategy, cold, named
+from anneal.pairs import Answers, Floats, Ids, Verdict
+from anneal.store import Questions
+from anneal.strategies import Select, Snapshot, Strategy, cold, levels, named
 from anneal.train import Fit, Fitted, class_probabilities, fit
 from anneal.transitivity import CLOSURES, Closure, none
 
@@ -109,10 +111,23 @@ def strategy_of(plan: Plan) -> Strategy:
     return named(plan.strategy, plan.lam, DIVERSITIES[plan.diversity])
 
 
-def first_questions(frozen: Floats, images: Ids, n: int, rng: np.random.Generator) -> Pairs:
+def first_questions(frozen: Floats, images: Ids, n: int, rng: np.random.Generator) -> Questions:
     """Questions before anything is known, from the frozen features alone."""
     known = none(len(frozen), Answers.none()).relations
-    return cold(Snapshot(unit(frozen), images, known), n, rng)
+    vectors = unit(frozen)
+    pairs = cold(Snapshot(vectors, images, known), n, rng)
+    found = levels(vectors, images, pairwise(vectors, pairs), rng)
+    return Questions.of(pairs, 0, "cold", found.tolist())
+
+
+def ask(campaign: Campaign, learned: Learned, select: Select, number: int) -> tuple[Questions, float]:
+    """The questions of the round after this one, and the lean they were picked with."""
+    rng = campaign.plan.rng(2, number)
+    snapshot = learned.snapshot
+    level = float(levels(snapshot.vectors, snapshot.images, learned.alpha, rng))
+    lean = campaign.lean(level)
+    pairs = select(replace(snapshot, lean=lean), campaign.plan.per_round, rng)
+    return Questions.of(pairs, number + 1, campaign.plan.strategy), lean
 
 
 def begin(folder: Path, archive: Archive, plan: Plan, watch: Watch = unwatched) -> Campaign:
@@ -125,15 +140,19 @@ def begin(folder: Path, archive: Archive, plan: Plan, watch: Watch = unwatched) 
         raise UsageError("One image alone has no other to be like: an archive needs two at least.")
     frozen = embed.inputs(archive, backbone, "head", watch("encoding"), plan.views)
     embed.inputs(archive, backbone, cast(Depth, plan.depth), watch("encoding"), plan.views)
-    save_vectors(folder / "rounds" / "frozen", unit(frozen))
-    pairs = first_questions(frozen, images, plan.per_round, plan.rng(3))
-    return Campaign.create(folder, archive, plan, images, pairs)
+    vectors, known = unit(frozen), none(len(frozen), Answers.none()).relations
+    save(folder / "rounds" / "frozen", vectors=vectors, top=audit.top(vectors, images, plan.rng(5)))
+    lot = audit.first(vectors, images, known, plan)
+    asked = first_questions(frozen, images, plan.per_round, plan.rng(3))
+    first = audit.mixed(asked, lot.asked)
+    return Campaign.create(folder, archive, plan, images, first, lot.kept)
 
 
 def turn(campaign: Campaign, backbone: Backbone, watch: Watch = unwatched) -> Learned:
     """One whole turn of a campaign: learn from every answer, keep model and vectors, ask anew."""
     plan, store = campaign.plan, campaign.store
     select = _pairs_only(plan)
+    row, cost = store.newest(), campaign.cost()  # before the answers: what comes in meanwhile is news
     answers = campaign.evidence()
     if not len(answers.given(Verdict.SIMILAR)) + len(answers.given(Verdict.DISSIMILAR)):
         raise UsageError(
@@ -147,11 +166,15 @@ def turn(campaign: Campaign, backbone: Backbone, watch: Watch = unwatched) -> Le
     rng = plan.rng(1, number)
     learned = learn(backbone, kept, campaign.images, answers, plan, rng, start=start, watch=watch)
     with timed(learned.seconds, "ask"):
-        pairs = select(learned.snapshot, plan.per_round, plan.rng(2, number))
+        asked, lean = ask(campaign, learned, select, number)
+    with timed(learned.seconds, "audit"):
+        lot = audit.draw(campaign, learned.vectors, learned.closure.relations, number)
+        top = audit.top(learned.vectors, campaign.images, plan.rng(5))
     save_model(campaign, learned.fitted.encoder, number)
-    save_vectors(campaign.round_folder(number), learned.vectors)
-    note = {"alpha": learned.alpha, "loss": learned.fitted.loss, "answers": len(answers)}
-    store.finish_round(number, {**note, "seconds": learned.seconds}, pairs, plan.strategy)
+    save(campaign.round_folder(number), vectors=learned.vectors, top=top)
+    told = {"alpha": learned.alpha, "loss": learned.fitted.loss, "seconds": learned.seconds}
+    about = {**cost, "row": row, "lean": lean, **told}
+    store.finish_round(number, about, audit.mixed(asked, lot.asked), lot.kept)
     return learned
 
 
@@ -177,12 +200,15 @@ def _pairs_only(plan: Plan) -> Select:
     return select
 
 
-def save_vectors(folder: Path, vectors: Floats) -> None:
-    with disk(folder / "vectors.npy"):
-        folder.mkdir(parents=True, exist_ok=True)
-        part = folder / "vectors.tmp.npy"
-        np.save(part, vectors)
-        part.replace(folder / "vectors.npy")
+def save(folder: Path, **arrays: NDArray[Any]) -> None:
+    """Keep arrays under their names, each written beside and put in place in one step."""
+    for name, array in arrays.items():
+        path = folder / f"{name}.npy"
+        with disk(path):
+            folder.mkdir(parents=True, exist_ok=True)
+            part = folder / f"{name}.tmp.npy"
+            np.save(part, array)
+            part.replace(path)
 
 
 def _class_column(n: int, labels: dict[int, int]) -> Ids:

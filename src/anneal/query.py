@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anneal.archive import Archive, Progress, read_image, silent
-from anneal.campaign import Campaign
+from anneal.campaign import FROZEN, Campaign
 from anneal.errors import UsageError
-from anneal.index import nearest
-from anneal.model import Depth
+from anneal.index import nearest, unit
 from anneal.pairs import Floats
+
+if TYPE_CHECKING:  # these load torch
+    from anneal.backbones import Backbone
+    from anneal.model import Depth
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ def search(
     vectors = campaign.vectors()
     ids = [archive.find(path) for path in images]
     outside = {path: pixels_of(path, archive.px) for path, i in zip(images, ids, strict=True) if i is None}
-    encoded = _encode(campaign, np.stack(list(outside.values()))) if outside else np.empty((0, 0))
+    encoded = encode(campaign, np.stack(list(outside.values()))) if outside else np.empty((0, 0))
     place = {path: row for row, path in enumerate(outside)}
     found = []
     for number, (path, i) in enumerate(zip(images, ids, strict=True)):
@@ -60,10 +63,22 @@ def pixels_of(path: Path, px: int) -> NDArray[np.uint8]:
     return pixels
 
 
-def _encode(campaign: Campaign, pixels: NDArray[np.uint8]) -> Floats:
-    from anneal import backbones, embed, model  # only a query from outside needs the network
+def refined(plus: Sequence[Floats], minus: Sequence[Floats] = ()) -> Floats:
+    """What is like all of ``plus`` and unlike ``minus``: the mean of the ones less half the mean of the
+    others (Rocchio), as a unit vector."""
+    wanted: Floats = np.mean(plus, axis=0)
+    if len(minus):
+        wanted = wanted - 0.5 * np.mean(minus, axis=0)
+    (sought,) = unit(np.asarray(wanted, dtype=np.float32)[None])
+    return np.asarray(sought)
 
-    backbone, rounds = backbones.load(campaign.plan.backbone), campaign.store.rounds()
-    encoder = model.load(campaign.round_folder(rounds[-1][0]), backbone) if rounds else None
-    plan = campaign.plan
-    return embed.query(pixels, backbone, cast(Depth, plan.depth), encoder, plan.views)
+
+def encode(campaign: Campaign, pixels: NDArray[np.uint8], backbone: Backbone | None = None) -> Floats:
+    """(m, px, px, 3) images from outside as vectors of the newest model; only they need the network."""
+    from anneal import backbones, embed, model
+
+    plan, number = campaign.plan, campaign.newest()
+    network = backbone or backbones.load(plan.backbone)
+    encoder = None if number == FROZEN else model.load(campaign.round_folder(number), network)
+    found: Floats = embed.query(pixels, network, cast("Depth", plan.depth), encoder, plan.views)
+    return found

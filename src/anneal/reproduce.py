@@ -74,7 +74,7 @@ def settings(mode: str, preset: Preset, seed: int = 0, backbone: str | None = No
     """The plan of a mode on an archive; what is given in ``changed``, and is not None, replaces its own."""
     if mode not in ("ours", "paper"):
         raise UsageError(f"--mode {mode!r}: choose ours or paper.")
-    plan = PAPER if mode == "paper" else Plan()
+    plan = PAPER if mode == "paper" else Plan(share=0)
     plan = replace(plan, seed=seed, per_round=preset.per_round, px=preset.px or plan.px)
     given = {"backbone": backbone, **changed}
     return replace(plan, **{name: value for name, value in given.items() if value is not None})

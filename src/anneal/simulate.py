@@ -26,6 +26,7 @@ from anneal.campaign import Campaign, Plan
 from anneal.cycle import (
     Learned,
     Watch,
+    ask,
     first_questions,
     learn,
     save_model,
@@ -39,6 +40,7 @@ from anneal.index import nearest, unit
 from anneal.kept import write_text
 from anneal.model import Depth
 from anneal.pairs import Answers, Floats, Ids, Pairs, Verdict
+from anneal.store import Questions
 
 COLUMNS = (
     "strategy", "trial", "round", "bits", "answers", "implied", "similar_share", "alpha",
@@ -235,11 +237,11 @@ def play(
         yield about["row"], about["seconds"]
     for number in range(len(finished), simulation.rounds + 1):
         _answer(stage, campaign, simulation, number)
-        learned, rng = replay(stage, campaign, number, watch), plan.rng(2, number)
+        learned = replay(stage, campaign, number, watch)
         if plan.restart == "warm":
             save_model(campaign, learned.fitted.encoder, number)
         with timed(learned.seconds, "ask"):
-            questions = _ask(campaign, truth, learned, number, rng)
+            questions, lean = _ask(campaign, truth, learned, number)
         asked, labels = store.answers(), store.labels(number)
         fresh = store.answers(number, since=number) if number else campaign.evidence(0)
         row: Row = {
@@ -254,7 +256,7 @@ def play(
             **score(learned.vectors, split, truth.classes),
             "seconds": round(sum(learned.seconds.values()), 2),
         }
-        store.finish_round(number, {"row": row, "seconds": learned.seconds}, questions, plan.strategy)
+        store.finish_round(number, {"row": row, "lean": lean, "seconds": learned.seconds}, questions)
         yield row, learned.seconds
 
 
@@ -285,8 +287,7 @@ def _answer(stage: Stage, campaign: Campaign, simulation: Simulation, number: in
     if strategy_of(plan).label is not None or len(store.answers(number, since=number)):
         return
     if number == 0:
-        pairs = first_questions(stage.frozen, campaign.images, plan.per_round, plan.rng(3))
-        store.queue(0, pairs, "cold")
+        store.queue(first_questions(stage.frozen, campaign.images, plan.per_round, plan.rng(3)))
     queue = store.questions()
     if len(queue.pairs) < plan.per_round:
         left = len(queue.pairs)
@@ -297,16 +298,17 @@ def _answer(stage: Stage, campaign: Campaign, simulation: Simulation, number: in
     campaign.answer_all(queue.pairs, truth.verdicts(queue.pairs), "oracle")
 
 
-def _ask(campaign: Campaign, truth: Truth, learned: Learned, number: int, rng: np.random.Generator) -> Pairs:
+def _ask(campaign: Campaign, truth: Truth, learned: Learned, number: int) -> tuple[Questions, float]:
     """The next questions; a strategy that asks for classes has them answered at once."""
     plan, strategy = campaign.plan, strategy_of(campaign.plan)
     if strategy.select is not None:
-        return strategy.select(learned.snapshot, plan.per_round, rng)
+        return ask(campaign, learned, strategy.select, number)
     assert strategy.label is not None
     if len(campaign.store.labels()) == len(campaign.store.labels(number)):  # not before a stop
         n = round(plan.per_round / truth.bits_per_label)  # the same number of bits
-        _give_labels(campaign, truth, strategy.label(learned.snapshot, n, rng), number + 1)
-    return Pairs.none()
+        images = strategy.label(learned.snapshot, n, plan.rng(2, number))
+        _give_labels(campaign, truth, images, number + 1)
+    return Questions.of(Pairs.none(), number + 1, plan.strategy), 0.0
 
 
 def _give_labels(campaign: Campaign, truth: Truth, images: Ids, number: int) -> None:

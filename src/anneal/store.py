@@ -1,7 +1,8 @@
 """The campaign's one SQLite file, and all the SQL there is.
 
 Answers are events: rows are added and never changed. An undo or a correction is one more row, and what
-stands is the last row of each annotator on each pair. What answers imply is never stored.
+stands is the last row of each annotator on each pair that was not undone. What answers imply is never
+stored.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anneal.errors import CampaignError, DiskError
-from anneal.pairs import UNKNOWN, Answers, Pairs
+from anneal.pairs import Answers, Pairs
 
 
 def _version_1(db: sqlite3.Connection) -> None:
@@ -56,19 +58,136 @@ def _version_1(db: sqlite3.Connection) -> None:
     )
 
 
-EVER = 2**62
+def _version_2(db: sqlite3.Connection) -> None:
+    for column in (
+        "looked INTEGER",  # milliseconds from seeing the pair to answering
+        "key TEXT",  # the sender's own name for the event: the same one is never taken twice
+        "undoes INTEGER",  # the row that an undo takes back
+        "entered TEXT",  # who typed it, where that is not the annotator whose word it is
+    ):
+        db.execute(f"ALTER TABLE answers ADD COLUMN {column}")
+    db.execute("CREATE UNIQUE INDEX answers_by_key ON answers (key) WHERE key IS NOT NULL")
+    db.execute("CREATE INDEX answers_undone ON answers (undoes) WHERE undoes IS NOT NULL")
+    db.execute(
+        """CREATE VIEW acts AS SELECT * FROM answers
+           WHERE undoes IS NULL AND id NOT IN (SELECT undoes FROM answers WHERE undoes IS NOT NULL)"""
+    )
+    db.execute(
+        """CREATE VIEW standing AS SELECT * FROM acts
+           WHERE id IN (SELECT max(id) FROM acts GROUP BY a, b, annotator) AND verdict != 0"""
+    )
+    db.execute("ALTER TABLE questions ADD COLUMN level REAL")  # share of all pairs more similar than it
+    db.execute("CREATE INDEX questions_by_pair ON questions (a, b)")
+    db.execute(
+        """CREATE TABLE leases (
+            a INTEGER NOT NULL, b INTEGER NOT NULL, holder TEXT NOT NULL, annotator TEXT NOT NULL,
+            until REAL NOT NULL, PRIMARY KEY (a, b, holder)
+        ) STRICT"""
+    )
+    db.execute(  # questions drawn at random to measure a model with, in the order they were drawn
+        """CREATE TABLE audits (
+            model INTEGER NOT NULL, draw INTEGER NOT NULL,
+            a INTEGER NOT NULL, b INTEGER NOT NULL, PRIMARY KEY (model, draw)
+        ) STRICT"""
+    )
+    db.execute(  # where such a pair stands in each model: b's rank beside a, a's beside b
+        """CREATE TABLE places (
+            model INTEGER NOT NULL, a INTEGER NOT NULL, b INTEGER NOT NULL,
+            ab INTEGER NOT NULL, ba INTEGER NOT NULL, score REAL NOT NULL, PRIMARY KEY (model, a, b)
+        ) STRICT"""
+    )
+    db.execute(
+        """CREATE TABLE machine (
+            one INTEGER PRIMARY KEY CHECK (one = 1), at REAL NOT NULL, about TEXT NOT NULL -- JSON
+        ) STRICT"""
+    )
+    db.execute(
+        """CREATE TABLE queries (
+            id TEXT PRIMARY KEY, made REAL NOT NULL, pixels BLOB NOT NULL,
+            round INTEGER, vector BLOB, error TEXT
+        ) STRICT"""
+    )
 
-MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_version_1]
+
+EVER = 2**62
+AUDIT = "audit"  # the strategy of questions drawn at random, whose answers are held back from learning
+
+MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_version_1, _version_2]
 """Entry i takes a file from version i to i + 1. Never change one that has been released."""
 
 
 @dataclass(frozen=True)
 class Questions:
-    """Pairs put up to be judged, the round whose answers they will be, and who picked them."""
+    """Pairs put up to be judged, the round whose answers they will be, and what picked each."""
 
     pairs: Pairs
     round: int
+    strategies: tuple[str, ...]
+    levels: tuple[float | None, ...] = ()  # see strategies.levels; none where nobody needs them
+
+    @classmethod
+    def of(cls, pairs: Pairs, round: int, strategy: str, levels: Iterable[float] = ()) -> Questions:
+        """All picked by one strategy."""
+        return cls(pairs, round, (strategy,) * len(pairs), tuple(levels))
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    @property
+    def strategy(self) -> str:
+        """What picked those that are learnt from."""
+        return next((name for name in self.strategies if name != AUDIT), "")
+
+    @property
+    def audit(self) -> NDArray[np.bool_]:
+        return np.array([name == AUDIT for name in self.strategies], dtype=bool)
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something a person does: an answer, or (``undoes``) taking one back."""
+
+    a: int
+    b: int
+    verdict: int  # 0 withdraws what was said
+    annotator: str
     strategy: str
+    round: int
+    asked: float | None = None  # seconds since 1970
+    looked: int | None = None  # milliseconds
+    key: str | None = None
+    undoes: int | None = None
+    entered: str | None = None
+
+
+@dataclass(frozen=True)
+class Row(Event):
+    """An event as it is kept."""
+
+    id: int = 0
+    answered: float = 0.0
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Rows of ``audits`` and ``places``."""
+
+    draws: list[tuple[int, int, int, int]]
+    places: list[tuple[int, int, int, int, int, float]]
+
+
+@dataclass(frozen=True)
+class Query:
+    """An image from outside that is to be searched for."""
+
+    id: str
+    pixels: bytes
+    round: int | None  # whose model its vector is of
+    vector: bytes | None
+    error: str | None
+
+
+EVENT = (*(field.name for field in fields(Event)), "answered")
 
 
 class Store:
@@ -84,7 +203,8 @@ class Store:
         try:
             self._refuse_newer(_version_in(path))
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(path, isolation_level=None, timeout=30)
+            # Threads may share it where they take turns, as those of the page do.
+            self._db = sqlite3.connect(path, isolation_level=None, timeout=30, check_same_thread=False)
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
             self._migrate()
@@ -128,49 +248,91 @@ class Store:
 
     # -- answers -------------------------------------------------------------------------------
 
-    def add_answers(
-        self,
-        answers: Iterable[tuple[int, int, int]],  # a, b, verdict (0 takes the last one back)
-        *,
-        annotator: str,
-        strategy: str,
-        round: int,
-        asked: float | None = None,
-    ) -> None:
+    def add(self, events: Iterable[Event]) -> list[int]:
+        """All of them in one step, or none; their rows. One whose key is known is not added again."""
         now = time.time()
         with _transaction(self._db, self.path):
-            self._db.executemany(
-                "INSERT INTO answers (a, b, verdict, annotator, asked, answered, strategy, round) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                [(a, b, v, annotator, asked, now, strategy, round) for a, b, v in answers],
-            )
+            return [self._add(event, now) for event in events]
 
-    def answers(self, upto: int | None = None, since: int = 0) -> Answers:
-        """What stands: the last word of each annotator on each pair, in the order it was given; of all
-        rounds, or of those from ``since`` up to ``upto``."""
+    def _add(self, event: Event, now: float) -> int:
+        if event.key is not None and (known := self.row_of(event.key)) is not None:
+            return known
+        values = {**asdict(event), "answered": now}
+        names = ", ".join(EVENT)
+        done = self._db.execute(
+            f"INSERT INTO answers ({names}) VALUES ({', '.join('?' * len(EVENT))})",
+            [values[name] for name in EVENT],
+        )
+        assert done.lastrowid is not None
+        self._db.execute("DELETE FROM leases WHERE a = ? AND b = ?", (event.a, event.b))
+        return done.lastrowid
+
+    def row_of(self, key: str) -> int | None:
+        """The row that an event with this key has become."""
+        found = self._db.execute("SELECT id FROM answers WHERE key = ?", (key,)).fetchone()
+        return None if found is None else int(found[0])
+
+    def row(self, number: int) -> Row | None:
+        return next(self._rows("SELECT {} FROM answers WHERE id = ?", number), None)
+
+    def standing(self) -> list[Row]:
+        """What stands: the last word of each annotator on each pair, in the order it was given."""
+        return list(self._rows("SELECT {} FROM standing ORDER BY id"))
+
+    def withdrawn(self) -> list[Row]:
+        """The last words that took back what was said before."""
+        sql = "SELECT {} FROM acts WHERE id IN (SELECT max(id) FROM acts GROUP BY a, b, annotator) "
+        return list(self._rows(sql + "AND verdict = 0 ORDER BY id"))
+
+    def _rows(self, sql: str, *values: Any) -> Iterator[Row]:
+        names = (*EVENT, "id")
+        for row in self._db.execute(sql.format(", ".join(names)), values):
+            yield Row(**dict(zip(names, row, strict=True)))
+
+    def answers(
+        self,
+        upto: int | None = None,
+        since: int = 0,
+        *,
+        held_back: bool = True,
+        only_held_back: bool = False,
+    ) -> Answers:
+        """What stands, as columns; of all rounds, or of those from ``since`` up to ``upto``; with or
+        without the answers that are held back from learning, or those alone."""
         rows = self._db.execute(
-            """SELECT a, b, verdict FROM answers
-               WHERE id IN (SELECT max(id) FROM answers GROUP BY a, b, annotator) AND verdict != ?
-                 AND round BETWEEN ? AND ?
-               ORDER BY id""",
-            (UNKNOWN, since, EVER if upto is None else upto),
+            "SELECT a, b, verdict FROM standing "
+            "WHERE round BETWEEN ? AND ? AND CASE strategy WHEN ? THEN ? ELSE ? END ORDER BY id",
+            (since, EVER if upto is None else upto, AUDIT, held_back, not only_held_back),
         )
         a, b, verdicts = _columns(rows, 3)
         return Answers.of(Pairs.of(a, b), verdicts)
 
-    def last_answer(self, annotator: str) -> tuple[int, int] | None:
-        """The pair this annotator judged last and has not taken back."""
-        return self._db.execute(  # type: ignore[no-any-return]
-            """SELECT a, b FROM answers
-               WHERE id IN (SELECT max(id) FROM answers WHERE annotator = ? GROUP BY a, b)
-                 AND verdict != ? ORDER BY id DESC LIMIT 1""",
-            (annotator, UNKNOWN),
-        ).fetchone()
+    def last_act(self, annotator: str) -> Row | None:
+        """What this person did last and has not undone."""
+        return next(
+            self._rows(
+                "SELECT {} FROM acts WHERE coalesce(entered, annotator) = ? ORDER BY id DESC LIMIT 1",
+                annotator,
+            ),
+            None,
+        )
 
     def events(self) -> int:
         """How many rows of answers there are, undone ones and undos included."""
         (count,) = self._db.execute("SELECT count(*) FROM answers").fetchone()
         return int(count)
+
+    def fresh(self, row: int) -> int:
+        """How many rows to learn from came after this one."""
+        (count,) = self._db.execute(
+            "SELECT count(*) FROM answers WHERE id > ? AND strategy != ?", (row, AUDIT)
+        ).fetchone()
+        return int(count)
+
+    def newest(self) -> int:
+        """The number of the last row; 0 if there is none."""
+        (number,) = self._db.execute("SELECT coalesce(max(id), 0) FROM answers").fetchone()
+        return int(number)
 
     # -- class labels --------------------------------------------------------------------------
 
@@ -193,27 +355,52 @@ class Store:
         )
         return dict(rows.fetchall())
 
+    def newest_label(self) -> int:
+        (number,) = self._db.execute("SELECT coalesce(max(id), 0) FROM labels").fetchone()
+        return int(number)
+
     # -- questions and rounds --------------------------------------------------------------------
 
-    def queue(self, round: int, pairs: Pairs, strategy: str) -> None:
-        """Put up the questions of a round."""
+    def queue(self, questions: Questions) -> None:
+        """Put up the questions of a round, in place of any it had."""
         with _transaction(self._db, self.path):
-            self._queue(round, pairs, strategy)
+            self._queue(questions)
 
-    def finish_round(self, round: int, about: dict[str, Any], pairs: Pairs, strategy: str) -> None:
+    def queue_more(self, questions: Questions, *, first: bool = False) -> None:
+        """Add questions to a round, behind the others or before them."""
+        with _transaction(self._db, self.path):
+            low, high = self._db.execute(
+                "SELECT coalesce(min(place), 0), coalesce(max(place), -1) FROM questions WHERE round = ?",
+                (questions.round,),
+            ).fetchone()
+            self._ask(questions, low - len(questions) if first else high + 1)
+
+    def finish_round(
+        self, round: int, about: dict[str, Any], questions: Questions, audit: Audit | None = None
+    ) -> None:
         """Note that the machine's turn is over and put up the next questions, in one step."""
         with _transaction(self._db, self.path):
             self._db.execute(
                 "INSERT OR REPLACE INTO rounds VALUES (?, ?, ?)",
                 (round, time.time(), json.dumps(about)),
             )
-            self._queue(round + 1, pairs, strategy)
+            self._queue(questions)
+            if audit is not None:
+                self._audit(audit)
 
-    def _queue(self, round: int, pairs: Pairs, strategy: str) -> None:
-        self._db.execute("DELETE FROM questions WHERE round = ?", (round,))
+    def _queue(self, questions: Questions) -> None:
+        self._db.execute("DELETE FROM questions WHERE round = ?", (questions.round,))
+        self._ask(questions, 0)
+
+    def _ask(self, questions: Questions, place: int) -> None:
+        levels = questions.levels or (None,) * len(questions)
+        columns = zip(questions.pairs, questions.strategies, levels, strict=True)
         self._db.executemany(
-            "INSERT INTO questions VALUES (?, ?, ?, ?, ?)",
-            [(round, place, a, b, strategy) for place, (a, b) in enumerate(pairs)],
+            "INSERT INTO questions VALUES (?, ?, ?, ?, ?, ?)",
+            [
+                (questions.round, place + i, a, b, name, level)
+                for i, ((a, b), name, level) in enumerate(columns)
+            ],
         )
 
     def rounds(self) -> list[tuple[int, dict[str, Any]]]:
@@ -227,10 +414,105 @@ class Store:
             "coalesce((SELECT max(round) + 1 FROM rounds), 0))"
         ).fetchone()
         rows = self._db.execute(
-            "SELECT a, b, strategy FROM questions WHERE round = ? ORDER BY place", (number,)
+            "SELECT a, b, strategy, level FROM questions WHERE round = ? ORDER BY place", (number,)
         ).fetchall()
         a, b = _columns([row[:2] for row in rows], 2)
-        return Questions(Pairs.of(a, b), number, rows[0][2] if rows else "")
+        strategies, levels = (tuple(row[i] for row in rows) for i in (2, 3))
+        return Questions(Pairs.of(a, b), number, strategies, levels)
+
+    def levels(self) -> tuple[list[float], list[int]]:
+        """Of the questions that have a level and an answer: the level and the verdict, similar or not."""
+        rows = self._db.execute(
+            "SELECT level, verdict FROM standing JOIN questions USING (a, b, round) "
+            "WHERE level IS NOT NULL AND verdict IN (1, 2)"
+        ).fetchall()
+        return [row[0] for row in rows], [row[1] for row in rows]
+
+    def question(self, a: int, b: int) -> tuple[int, str] | None:
+        """The round and the strategy that last asked this pair."""
+        return self._db.execute(  # type: ignore[no-any-return]
+            "SELECT round, strategy FROM questions WHERE a = ? AND b = ? ORDER BY round DESC LIMIT 1", (a, b)
+        ).fetchone()
+
+    # -- leases: who is looking at what ------------------------------------------------------------
+
+    def leases(self) -> list[tuple[int, int, str, str]]:
+        """(a, b, holder, annotator) of the pairs somebody has before them now."""
+        return self._db.execute(
+            "SELECT a, b, holder, annotator FROM leases WHERE until > ?", (time.time(),)
+        ).fetchall()
+
+    def lease(self, pairs: Iterable[tuple[int, int]], holder: str, annotator: str, seconds: float) -> None:
+        """This holder has these pairs before it, and no others."""
+        now = time.time()
+        with _transaction(self._db, self.path):
+            self._db.execute("DELETE FROM leases WHERE holder = ? OR until <= ?", (holder, now))
+            self._db.executemany(
+                "INSERT INTO leases VALUES (?, ?, ?, ?, ?)",
+                [(a, b, holder, annotator, now + seconds) for a, b in pairs],
+            )
+
+    # -- questions drawn at random, to measure with --------------------------------------------------
+
+    def audits(self) -> list[tuple[int, int, int, int]]:
+        """(model, draw, a, b) of every such question, in the order it was drawn."""
+        return self._db.execute("SELECT model, draw, a, b FROM audits ORDER BY model, draw").fetchall()
+
+    def places(self) -> dict[tuple[int, int, int], tuple[int, int, float]]:
+        """(model, a, b) → b's rank beside a, a's rank beside b, similarity."""
+        rows = self._db.execute("SELECT model, a, b, ab, ba, score FROM places")
+        return {row[:3]: row[3:] for row in rows}
+
+    def add_audit(self, audit: Audit) -> None:
+        with _transaction(self._db, self.path):
+            self._audit(audit)
+
+    def _audit(self, audit: Audit) -> None:
+        self._db.executemany("INSERT OR REPLACE INTO audits VALUES (?, ?, ?, ?)", audit.draws)
+        self._db.executemany("INSERT OR REPLACE INTO places VALUES (?, ?, ?, ?, ?, ?)", audit.places)
+
+    # -- what the machine is doing, and what it is asked to encode ------------------------------------
+
+    def set_machine(self, **about: Any) -> None:
+        with _transaction(self._db, self.path):
+            self._db.execute(
+                "INSERT OR REPLACE INTO machine VALUES (1, ?, ?)", (time.time(), json.dumps(about))
+            )
+
+    def machine(self) -> tuple[float, dict[str, Any]]:
+        """When it last said something, and what."""
+        row = self._db.execute("SELECT at, about FROM machine").fetchone()
+        return (0.0, {}) if row is None else (row[0], json.loads(row[1]))
+
+    def add_query(self, name: str, pixels: bytes) -> None:
+        with _transaction(self._db, self.path):
+            self._db.execute("DELETE FROM queries WHERE made < ?", (time.time() - 86400,))
+            self._db.execute(
+                "INSERT OR IGNORE INTO queries (id, made, pixels) VALUES (?, ?, ?)",
+                (name, time.time(), pixels),
+            )
+
+    def query(self, name: str) -> Query | None:
+        row = self._db.execute(
+            "SELECT id, pixels, round, vector, error FROM queries WHERE id = ?", (name,)
+        ).fetchone()
+        return None if row is None else Query(*row)
+
+    def waiting_query(self, round: int) -> Query | None:
+        """The oldest that has no vector of this round's model yet."""
+        row = self._db.execute(
+            "SELECT id, pixels, round, vector, error FROM queries WHERE error IS NULL "
+            "AND (round IS NULL OR round < ?) ORDER BY made LIMIT 1",
+            (round,),
+        ).fetchone()
+        return None if row is None else Query(*row)
+
+    def encoded(self, name: str, round: int, vector: bytes | None, error: str | None) -> None:
+        with _transaction(self._db, self.path):
+            self._db.execute(
+                "UPDATE queries SET round = ?, vector = ?, error = ? WHERE id = ?",
+                (round, vector, error, name),
+            )
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import numpy as np
 from anneal import uncertainty
 from anneal.diversity import Diversity, best_per_cluster, kmeans
 from anneal.errors import UsageError
-from anneal.mining import Scorer, cosine, mine
+from anneal.mining import Scorer, cosine, mine, pairwise
 from anneal.pairs import UNKNOWN, Floats, Ids, Pairs
 from anneal.transitivity import Relations
 
@@ -32,6 +32,7 @@ class Snapshot:
     probability: Scorer | None = None  # P(similar), where a pair classifier was trained
     classes: Floats | None = None  # (n, C) softmax, where a class classifier was trained
     labelled: Ids | None = None  # images whose class is known
+    lean: float = 0.0  # how much farther than MGUE's threshold to ask: e^lean times as many pairs above it
 
     def __post_init__(self) -> None:
         if len(self.vectors) != len(self.known):
@@ -51,12 +52,16 @@ def mgue(
     widen: int = 4,
     diversity: Diversity = kmeans,
 ) -> Pairs:
-    """Metric-guided: the pairs nearest the threshold between similar and dissimilar."""
+    """Metric-guided: the pairs nearest the threshold between similar and dissimilar, moved by the
+    snapshot's lean where it has one."""
     found = uncertainty.moments(snapshot.vectors, snapshot.known)
     if not found.complete:
         return cold(snapshot, n, rng)
     threshold = uncertainty.mgue_threshold(found, lam)
     similarity = cosine(snapshot.vectors)
+    if snapshot.lean:
+        level = levels(snapshot.vectors, snapshot.images, threshold, rng) * np.exp(snapshot.lean)
+        threshold = similarity_at(snapshot.vectors, snapshot.images, float(level), rng)
 
     def score(rows: Ids, columns: Ids) -> Floats:
         return uncertainty.mgue_score(similarity(rows, columns), threshold)
@@ -97,21 +102,21 @@ def random(snapshot: Snapshot, n: int, rng: np.random.Generator) -> Pairs:
     return mine(images, _flat, snapshot.known, n, rng).pairs  # … then look at them all
 
 
-def cold(snapshot: Snapshot, n: int, rng: np.random.Generator, *, reach: int = 10) -> Pairs:
-    """First questions, when nothing is known: an image beside a near or a middling neighbour.
+def cold(snapshot: Snapshot, n: int, rng: np.random.Generator) -> Pairs:
+    """First questions, when nothing is known: an image beside a neighbour, near or far.
 
     Of random pairs nearly all are dissimilar, of nearest neighbours nearly all similar; either
     teaches little. So the neighbour's rank is drawn evenly on a logarithmic scale, from the nearest
-    to the one in ``reach`` images.
+    to the farthest, and 30 to 50 % of the answers are similar.
     """
     images = np.unique(snapshot.images)
     found = Pairs.none()
     if len(images) < 2:
         return found
-    farthest = max(len(images) // reach, 2)
+    farthest = len(images) - 1
     for _ in range(20):
         anchors = rng.permutation(images)[: n + 16]
-        rank = np.exp(rng.uniform(0, np.log(farthest), len(anchors))).astype(np.int64)
+        rank = np.exp(rng.uniform(0, np.log(farthest + 1), len(anchors))).astype(np.int64)
         neighbour = _neighbour(snapshot.vectors, images, anchors, rank)
         other = anchors != neighbour
         found = _fresh(snapshot, found.then(Pairs.of(anchors[other], neighbour[other])))
@@ -160,7 +165,7 @@ def named(name: str, lam: float = 3.0, diversity: Diversity = kmeans) -> Strateg
     return every[name]
 
 
-def strategies(lam: float = 3.0, diversity: Diversity = kmeans) -> dict[str, Strategy]:
+def strategies(lam: float = 3.0, diversity: Diversity = kmeans, share: float = 0.0) -> dict[str, Strategy]:
     """Those of this package, by name."""
     every = (
         Strategy("mgue", partial(mgue, lam=lam, diversity=diversity)),
@@ -190,6 +195,25 @@ def _fresh(snapshot: Snapshot, pairs: Pairs) -> Pairs:
     keys = pairs.a * len(snapshot.known) + pairs.b
     once = pairs[np.sort(np.unique(keys, return_index=True)[1])]
     return once[snapshot.known.of(once) == UNKNOWN]
+
+
+def levels(vectors: Floats, images: Ids, s: Floats | float, rng: np.random.Generator) -> Floats:
+    """The level of each similarity: the share of all pairs that are more similar, by a sample of them.
+    Unlike a similarity, a level means much the same before and after training."""
+    every = _similarities(vectors, images, rng)
+    found: Floats = (len(every) - np.searchsorted(every, s, side="right") + 0.5) / (len(every) + 1)
+    return found
+
+
+def similarity_at(vectors: Floats, images: Ids, level: float, rng: np.random.Generator) -> float:
+    """The similarity that lies at a level."""
+    return float(np.quantile(_similarities(vectors, images, rng), 1 - min(level, 1.0)))
+
+
+def _similarities(vectors: Floats, images: Ids, rng: np.random.Generator, sample: int = 200_000) -> Floats:
+    """Similarities of pairs drawn at random, sorted."""
+    i, j = rng.choice(images, (2, sample))
+    return np.sort(pairwise(vectors, Pairs.of(i[i != j], j[i != j])))
 
 
 def _flat(rows: Ids, columns: Ids) -> Floats:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit
+from numpy.typing import NDArray
+from scipy.special import expit, logit
 
 from anneal.pairs import Floats, Ids, Verdict
 from anneal.transitivity import Relations
@@ -64,6 +65,34 @@ def mgue_threshold(m: Moments, lam: float) -> float:
     """α_t = (μ_sim + μ_dsim − λ(σ_sim − σ_dsim)) / 2"""
     spread = m.std_similar - m.std_dissimilar
     return (m.mean_similar + m.mean_dissimilar - lam * spread) / 2
+
+
+def calibrate(
+    x: Floats, similar: NDArray[np.bool_], slope: float = 1.5, certainty: float = 0.05, steps: int = 50
+) -> tuple[float, float]:
+    """(k, m) of P(similar | x) = 1 / (1 + e^{−k(x − m)}), the likeliest where k is about ``slope`` to begin
+    with (a normal prior on k of precision ``certainty``, a faint one on the rest); by Newton's method."""
+    centre = float(np.mean(x))
+    design = np.stack([x - centre, np.ones_like(x)], axis=1).astype(np.float64)  # (pairs, 2)
+    prior, precision = np.array([slope, 0.0]), np.array([certainty, 1e-2])
+    w = prior.copy()
+    for _ in range(steps):
+        p = expit(design @ w)
+        gradient = design.T @ (similar - p) - precision * (w - prior)
+        hessian = (design * (p * (1 - p))[:, None]).T @ design + np.diag(precision)
+        step = np.linalg.solve(hessian, gradient)
+        w += step * min(1.0, 2 / max(float(np.abs(step).max()), 1e-12))  # never a leap
+        if np.abs(step).max() < 1e-9:
+            break
+    k = max(float(w[0]), 0.25)
+    return k, centre - float(w[1]) / k
+
+
+def balanced(levels: Floats, similar: NDArray[np.bool_], share: float) -> float:
+    """The level at which this share of the answers will be similar, going by the levels and the verdicts
+    of those so far (``strategies.levels``)."""
+    k, middle = calibrate(-np.log(levels), similar)
+    return float(np.exp(-(middle + logit(share) / k)))
 
 
 def mgue_score(s: Floats, threshold: float) -> Floats:

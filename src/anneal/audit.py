@@ -1,0 +1,98 @@
+"""Questions drawn by lot in every round, to measure the models with; ``quality`` says what they tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from anneal import quality
+from anneal.campaign import FROZEN, Campaign, Pair, Plan
+from anneal.index import nearest
+from anneal.pairs import UNKNOWN, Floats, Ids, Pairs, Verdict
+from anneal.store import AUDIT, Audit, Questions
+from anneal.transitivity import Relations
+
+QUERIES = 5000  # images whose nearest are looked at to tell how good a model is
+
+
+@dataclass(frozen=True)
+class Lot:
+    """What was drawn for a model: the questions that must be asked, and what the store keeps of it all."""
+
+    asked: Pairs
+    kept: Audit
+
+
+def first(vectors: Floats, images: Ids, known: Relations, plan: Plan) -> Lot:
+    """Drawn from the frozen space, when there is no other model."""
+    rows, asked = _draw(vectors, images, known, plan, FROZEN)
+    pairs = _pairs({(a, b) for _, _, a, b in rows})
+    return Lot(asked, Audit(rows, _places(FROZEN, vectors, images, pairs)))
+
+
+def draw(campaign: Campaign, vectors: Floats, known: Relations, number: int) -> Lot:
+    """Drawn from a round's new model. Where these and all earlier ones stand is noted, in every model."""
+    images = campaign.images
+    rows, asked = _draw(vectors, images, known, campaign.plan, number)
+    before = {(a, b) for _, _, a, b in campaign.store.audits()}
+    new = {(a, b) for _, _, a, b in rows} - before
+    places = _places(number, vectors, images, _pairs(before | new))
+    for model in range(FROZEN, number):
+        if (campaign.round_folder(model) / "vectors.npy").exists():
+            places += _places(model, campaign.vectors_of(model), images, _pairs(new))
+    return Lot(asked, Audit(rows, places))
+
+
+def _draw(
+    vectors: Floats, images: Ids, known: Relations, plan: Plan, model: int
+) -> tuple[list[tuple[int, int, int, int]], Pairs]:
+    """As many of a round's questions as the plan says, and those of them that must be asked: of a pair
+    that is settled nothing need be, of one that an earlier lot asked neither."""
+    wanted = round(plan.per_round * plan.audit)
+    rows: list[tuple[int, int, int, int]] = []
+    asked: dict[Pair, None] = {}
+    if wanted and len(images) > 1:
+        drawn = quality.draw(vectors, images, 8 * wanted + 16, plan.rng(6, model + 1))
+        for number, ((a, b), verdict) in enumerate(zip(drawn, known.of(drawn), strict=True)):
+            if verdict in (UNKNOWN, Verdict.UNSURE) and len(asked) < wanted:
+                rows.append((model, number, a, b))
+                if verdict == UNKNOWN:
+                    asked[a, b] = None
+    return rows, _pairs(asked)
+
+
+def _places(
+    model: int, vectors: Floats, images: Ids, pairs: Pairs
+) -> list[tuple[int, int, int, int, int, float]]:
+    at = quality.places(vectors, images, pairs)
+    columns = zip(pairs, at.ab.tolist(), at.ba.tolist(), at.score.tolist(), strict=True)
+    return [(model, a, b, ab, ba, score) for (a, b), ab, ba, score in columns]
+
+
+def mixed(chosen: Questions, drawn: Pairs) -> Questions:
+    """A round's questions: those drawn by lot take the place of as many chosen ones, evenly spread."""
+    lot = set(drawn)
+    rest = [i for i, pair in enumerate(chosen.pairs) if pair not in lot]
+    rest = rest[: max(len(chosen) - len(drawn), 0)]
+    kept = chosen.pairs[np.array(rest, dtype=np.int64)]
+    places = [(i + 0.5) / len(some) for some in (kept, drawn) for i in range(len(some))]
+    order = np.argsort(places, kind="stable")
+    known = chosen.levels or (None,) * len(chosen)
+    every = [(chosen.strategies[i], known[i]) for i in rest] + [(AUDIT, None)] * len(drawn)
+    strategies, levels = (tuple(every[i][column] for i in order) for column in (0, 1))
+    return Questions(kept.then(drawn)[order], chosen.round, strategies, levels)
+
+
+def top(vectors: Floats, images: Ids, rng: np.random.Generator) -> Ids:
+    """(queries, 1 + 5): up to 5000 images, drawn once and for all, and the five nearest of each."""
+    queries = images if len(images) <= QUERIES else np.sort(rng.choice(images, QUERIES, replace=False))
+    ranking = nearest(vectors, images, np.asarray(vectors[queries]), quality.K + 1).ids
+    others = [row[row != query][: quality.K] for query, row in zip(queries, ranking, strict=True)]
+    return np.column_stack([queries, np.stack(others)])
+
+
+def _pairs(pairs: Iterable[Pair]) -> Pairs:
+    listed = list(pairs)
+    return Pairs.of(*zip(*listed, strict=True)) if listed else Pairs.none()

@@ -1,0 +1,447 @@
+"""The HTTP interface: the person's turn, search, review, progress. It never trains and loads no torch."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from fastapi import FastAPI, HTTPException, Query, Request, Response
+from fastapi.responses import FileResponse, JSONResponse
+from fastapi.staticfiles import StaticFiles
+from pydantic import BaseModel, Field
+
+from anneal import __version__, quality
+from anneal.archive import UNREADABLE, decode
+from anneal.campaign import FROZEN, Campaign, Model
+from anneal.errors import AnnealError
+from anneal.index import nearest
+from anneal.mining import pairwise
+from anneal.pairs import UNKNOWN, Floats, Pairs, Verdict
+from anneal.query import refined
+from anneal.store import Row
+from anneal.web.guard import Guard
+from anneal.web.pictures import Pictures, jpeg
+
+STATIC = Path(__file__).parent / "static"
+PIXELS = 100_000_000  # of an image that is brought to search with
+SILENT = 10.0  # seconds without a sign of life after which the machine is taken to be away
+FOREVER = {"cache-control": "private, max-age=31536000, immutable"}
+WORDS: dict[int, str] = {UNKNOWN: "none"} | {int(verdict): verdict.name.lower() for verdict in Verdict}
+NUMBERS = {word: number for number, word in WORDS.items()}
+
+Name = Annotated[str, Field(min_length=1, max_length=80)]
+Word = Literal["similar", "dissimilar", "unsure", "none"]
+ImageId = Annotated[int, Field(ge=0)]
+
+
+class Event(BaseModel):
+    """An answer (``a``, ``b``, ``verdict``), an undo (``undoes``: the key of an answer, or null for the last
+    one) or the correction of an answer (``of``, ``verdict``). The key is the sender's own
+    name for the event, which counts once however often it is sent."""
+
+    key: Annotated[str, Field(min_length=8, max_length=80)]
+    a: ImageId | None = None
+    b: ImageId | None = None
+    verdict: Word | None = None
+    asked: float | None = None  # milliseconds since 1970
+    looked: Annotated[int, Field(ge=0)] | None = None  # milliseconds
+    undoes: str | None = None
+    of: int | None = None
+
+
+class Events(BaseModel):
+    annotator: Name = "me"
+    holder: Name
+    n: Annotated[int, Field(ge=1, le=20)] = 6
+    events: Annotated[list[Event], Field(max_length=200)]
+
+
+class Again(BaseModel):
+    annotator: Name = "me"
+    ids: Annotated[list[int], Field(max_length=10_000)]
+
+
+class Criterion(BaseModel):
+    text: Annotated[str, Field(max_length=200)]
+
+
+class Desk:
+    """An open campaign that several threads take turns at."""
+
+    def __init__(self, campaign: Campaign) -> None:
+        self.campaign, self.lock = campaign, threading.RLock()
+        self.archive = campaign.archive()
+        self.pictures = Pictures(self.archive, campaign.folder / "cache" / "pictures")
+        self._models: tuple[Any, list[Model]] | None = None
+
+    def models(self) -> list[Model]:
+        """How good each model is, worked out again when an answer or a model is new."""
+        version = (self.campaign.store.newest(), self.campaign.newest())
+        if self._models is None or self._models[0] != version:
+            self._models = version, self.campaign.models()
+        return self._models[1]
+
+    def advice(self) -> dict[str, Any] | None:
+        if not self.campaign.plan.audit:
+            return None
+        stop, text = self.campaign.advice(self.models())
+        return {"stop": stop, "text": text}
+
+    def machine(self) -> dict[str, Any]:
+        at, about = self.campaign.store.machine()
+        fresh, needed = self.campaign.due()
+        state, busy = about.get("state", "absent"), about.get("state") == "learning"
+        if time.time() - at > (120 if busy else SILENT) and state != "failed":
+            state = "absent"
+        return {
+            "state": state,
+            "step": about.get("step", ""),
+            "done": about.get("done", 0),
+            "total": about.get("total", 1),
+            "text": _machine_text(state, about, fresh, needed),
+            "fresh": fresh,
+            "needed": needed,
+        }
+
+    def state(self, annotator: str) -> dict[str, Any]:
+        campaign = self.campaign
+        standing = asdict(campaign.standing())
+        mine = next((who for who in campaign.people() if who["annotator"] == annotator), None)
+        return {
+            "campaign": campaign.folder.resolve().name,
+            "criterion": campaign.criterion,
+            "images": campaign.size,
+            "standing": standing,
+            "share": standing.pop("share"),
+            "aim": campaign.aim,
+            "yours": {
+                "answers": mine["answers"] if mine else 0,
+                "per_minute": mine["per_minute"] if mine else None,
+            },
+            "machine": self.machine(),
+            "advice": self.advice(),
+        }
+
+    def questions(self, annotator: str, holder: str, n: int) -> list[dict[str, int]]:
+        return [{"a": a, "b": b} for a, b in self.campaign.take(annotator, holder, n)]
+
+    def carry_out(self, event: Event, annotator: str) -> dict[str, Any]:
+        """One event; its outcome, or why not."""
+        try:
+            if event.of is not None and event.verdict is not None:
+                verdict = NUMBERS[event.verdict]
+                pair = self.campaign.correct(event.of, verdict, annotator, key=event.key)
+                return _done(event.key, pair, event.verdict)
+            if event.a is not None and event.b is not None and event.verdict is not None:
+                asked = None if event.asked is None else event.asked / 1000
+                said = {"key": event.key, "asked": asked, "looked": event.looked}
+                if event.a == event.b:
+                    return {"key": event.key, "error": "An image makes no pair with itself."}
+                self.campaign.answer(event.a, event.b, NUMBERS[event.verdict], annotator, **said)  # type: ignore[arg-type]
+                return _done(event.key, (event.a, event.b), event.verdict)
+            undone = self.campaign.undo(annotator, key=event.key, undoes=event.undoes)
+            return _done(event.key, undone, "none")
+        except AnnealError as error:
+            return {"key": event.key, "error": str(error)}
+
+    def alpha(self) -> float | None:
+        """The similarity from which on the newest model calls a pair similar."""
+        rounds = self.campaign.store.rounds()
+        found = rounds[-1][1].get("alpha", math.nan) if rounds else math.nan
+        return None if math.isnan(found) else float(found)
+
+    def rows(self, rows: list[Row]) -> list[dict[str, Any]]:
+        """Answers as the page shows them, with what the newest model thinks of them."""
+        if not rows:
+            return []
+        pairs = Pairs.of([row.a for row in rows], [row.b for row in rows])
+        scores, alpha = pairwise(self.campaign.vectors(), pairs), self.alpha()
+        return [self._row(row, float(s), alpha) for row, s in zip(rows, scores, strict=True)]
+
+    def _row(self, row: Row, score: float, alpha: float | None) -> dict[str, Any]:
+        sign = {int(Verdict.SIMILAR): 1, int(Verdict.DISSIMILAR): -1}.get(row.verdict)
+        doubt = None if alpha is None or sign is None else round(sign * (alpha - score), 4)
+        return {
+            "id": row.id,
+            "a": row.a,
+            "b": row.b,
+            "names": [self.archive.paths[row.a], self.archive.paths[row.b]],
+            "verdict": WORDS[row.verdict],
+            "annotator": row.annotator,
+            "answered": row.answered,
+            "looked": row.looked,
+            "strategy": row.strategy,
+            "round": row.round,
+            "score": round(score, 4),
+            "doubt": doubt,
+        }
+
+    def vector_of(self, name: str) -> tuple[Floats, int]:
+        """The vector of an image that was brought, and the model it is of."""
+        found = self.campaign.store.query(name)
+        if found is None:
+            raise HTTPException(404, "That image is no longer here: drop it again.")
+        if found.vector is None or found.round is None:
+            raise HTTPException(409, found.error or "The machine has not encoded that image yet.")
+        return np.frombuffer(found.vector, dtype=np.float32), found.round
+
+
+def _machine_text(state: str, about: dict[str, Any], fresh: int, needed: int) -> str:
+    if state == "learning":
+        return f"The machine is learning ({about.get('step', '')})."
+    if state == "failed":
+        left = max(round(about.get("again", 0) - time.time()), 0)
+        return f"The machine's last turn failed: {about.get('error', '')} It tries again in {left} s."
+    if state == "restarting":
+        return "The machine stopped and is being started again; nothing is lost."
+    if state == "absent":
+        return "The machine is not running. Answers are kept; anneal label starts it."
+    if fresh >= needed:
+        return "The machine is about to learn from your answers."
+    return f"The machine learns after {needed - fresh} more answers."
+
+
+def _done(key: str, pair: tuple[int, int] | None, verdict: str) -> dict[str, Any]:
+    a, b = pair or (None, None)
+    return {"key": key, "a": a, "b": b, "verdict": verdict}
+
+
+def _numbers(text: str, below: int) -> list[int]:
+    """Ids out of "1,2,3"."""
+    parts = [part for part in text.split(",") if part]
+    if not all(part.isdigit() and int(part) < below for part in parts):
+        raise HTTPException(422, f"Image ids are whole numbers below {below}, with commas between.")
+    return [int(part) for part in parts]
+
+
+def create(campaign: Campaign, token: str = "") -> FastAPI:
+    """The application that serves one campaign."""
+    desk = Desk(campaign)
+    app = FastAPI(
+        title="anneal",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        description="Questions, answers, search and progress of one campaign.",
+    )
+    app.add_middleware(Guard, token=token)
+
+    @app.exception_handler(AnnealError)
+    def sentence(request: Request, error: AnnealError) -> JSONResponse:
+        return JSONResponse({"detail": str(error)}, status_code=422 if error.exit_code == 2 else 503)
+
+    def locked(work: Callable[[], Any]) -> Any:
+        with desk.lock:
+            return work()
+
+    # -- the page ----------------------------------------------------------------------------------
+
+    @app.get("/", include_in_schema=False)
+    def page() -> FileResponse:
+        return FileResponse(STATIC / "index.html", headers={"cache-control": "no-cache"})
+
+    @app.get("/docs", include_in_schema=False)
+    def docs() -> FileResponse:
+        return FileResponse(STATIC / "docs.html", headers={"cache-control": "no-cache"})
+
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+
+    # -- label -------------------------------------------------------------------------------------
+
+    @app.get("/api/state")
+    def state(annotator: str = "me", holder: str = "") -> dict[str, Any]:
+        """How far the campaign is, and what the machine is doing."""
+        return locked(lambda: desk.state(annotator))  # type: ignore[no-any-return]
+
+    @app.get("/api/questions")
+    def questions(
+        holder: str, annotator: str = "me", n: Annotated[int, Query(ge=1, le=20)] = 6
+    ) -> dict[str, Any]:
+        """The next pairs for this person at this screen, kept for it for five minutes."""
+        return {"questions": locked(lambda: desk.questions(annotator, holder, n))}
+
+    @app.post("/api/answers")
+    def answers(said: Events) -> dict[str, Any]:
+        """Answers, undos and corrections, in order; each is on disk when this returns, and counts once."""
+        with desk.lock:
+            done = [desk.carry_out(event, said.annotator) for event in said.events]
+            fresh = desk.questions(said.annotator, said.holder, said.n)
+            return {"done": done, "questions": fresh, "state": desk.state(said.annotator)}
+
+    @app.put("/api/criterion")
+    def criterion(wanted: Criterion) -> dict[str, str]:
+        """What the owner means by similar."""
+        locked(lambda: campaign.store.set(criterion=wanted.text.strip()))
+        return {"criterion": wanted.text.strip()}
+
+    # -- images ------------------------------------------------------------------------------------
+
+    def known(image: int) -> int:
+        if not 0 <= image < campaign.size:
+            raise HTTPException(404, f"There is no image {image}: ids go from 0 to {campaign.size - 1}.")
+        return image
+
+    @app.get("/api/images/{image}", response_class=Response)
+    def image(image: int) -> Response:
+        """A JPEG to judge by, in the image's own proportions."""
+        return Response(desk.pictures.large(known(image)), media_type="image/jpeg", headers=FOREVER)
+
+    @app.get("/api/thumbs/{image}", response_class=Response)
+    def thumb(image: int) -> Response:
+        """A small square JPEG."""
+        return Response(desk.pictures.small(known(image)), media_type="image/jpeg", headers=FOREVER)
+
+    @app.get("/api/names")
+    def names(offset: int = 0, limit: Annotated[int, Query(ge=1, le=1000)] = 200) -> dict[str, Any]:
+        """Paths of the images, in the order of their ids."""
+        first = max(offset, 0)
+        return {"total": campaign.size, "names": desk.archive.paths[first : first + limit]}
+
+    # -- search ------------------------------------------------------------------------------------
+
+    @app.get("/api/search")
+    def search(
+        image: int | None = None,
+        query: str | None = None,
+        plus: str = "",
+        minus: str = "",
+        k: Annotated[int, Query(ge=1, le=1000)] = 60,
+    ) -> dict[str, Any]:
+        """The images most like one of the archive, or one that was brought (``query``); more like ``plus``
+        and less like ``minus``, ids with commas between."""
+        more, less = _numbers(plus, campaign.size), _numbers(minus, campaign.size)
+        own = [known(image)] if image is not None else []
+        with desk.lock:
+            number, wanted = campaign.newest(), []
+            if query is not None:
+                outside, number = desk.vector_of(query)
+                wanted = [outside]
+            vectors, alpha = campaign.vectors_of(number), desk.alpha()
+        wanted += [np.asarray(vectors[i]) for i in own + more]
+        if not wanted:
+            raise HTTPException(422, "Say what to look for: image=ID, query=ID or plus=IDS.")
+        sought = refined(wanted, [np.asarray(vectors[i]) for i in less])
+        others = np.setdiff1d(np.arange(campaign.size), own + more + less)
+        found = nearest(vectors, others, sought[None], k)
+        results = [
+            {"id": i, "name": desk.archive.paths[i], "score": round(s, 4)}
+            for i, s in zip(found.ids[0].tolist(), found.scores[0].tolist(), strict=True)
+        ]
+        return {"round": None if number == FROZEN else number, "threshold": alpha, "results": results}
+
+    @app.post("/api/queries", status_code=202)
+    async def bring(request: Request) -> dict[str, str]:
+        """Bring an image file to search with: its bytes are the body."""
+        data = await request.body()
+        try:
+            pixels = decode(data, campaign.plan.px, PIXELS)
+        except UNREADABLE as error:
+            raise HTTPException(422, f"That file cannot be read as an image: {error}.") from error
+        name = hashlib.blake2b(data, digest_size=12).hexdigest()
+        locked(lambda: campaign.store.add_query(name, pixels.tobytes()))
+        return {"id": name}
+
+    @app.get("/api/queries/{name}")
+    def brought(name: str) -> dict[str, str]:
+        """Whether the machine has encoded it."""
+        found = locked(lambda: campaign.store.query(name))
+        if found is None:
+            raise HTTPException(404, "That image is no longer here: drop it again.")
+        if found.error is not None:
+            return {"state": "failed", "text": found.error}
+        away = locked(desk.machine)["state"] == "absent"
+        text = "The machine is not running: start it with anneal label." if away else ""
+        return {"state": "waiting" if found.vector is None else "ready", "text": text}
+
+    @app.get("/api/queries/{name}/image", response_class=Response)
+    def brought_image(name: str) -> Response:
+        found = locked(lambda: campaign.store.query(name))
+        if found is None:
+            raise HTTPException(404, "That image is no longer here: drop it again.")
+        px = campaign.plan.px
+        pixels = np.frombuffer(found.pixels, dtype=np.uint8).reshape(px, px, 3)
+        return Response(jpeg(pixels), media_type="image/jpeg", headers=FOREVER)
+
+    # -- review ------------------------------------------------------------------------------------
+
+    @app.get("/api/answers")
+    def listed(
+        verdict: Word | Literal[""] = "",
+        annotator: str = "",
+        pair: str = "",
+        doubtful: bool = False,
+        offset: Annotated[int, Query(ge=0)] = 0,
+        limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    ) -> dict[str, Any]:
+        """Answers, newest first; or those the newest model disagrees with, the strongest first."""
+        with desk.lock:
+            rows = campaign.store.withdrawn() if verdict == "none" else campaign.store.standing()
+            people = sorted({row.annotator for row in rows})
+            rows = [
+                row
+                for row in reversed(rows)
+                if (not verdict or WORDS[row.verdict] == verdict)
+                and (not annotator or row.annotator == annotator)
+                and (not pair or _about(desk, row, pair))
+            ]
+            if doubtful:
+                shown = [row for row in desk.rows(rows) if row["doubt"] is not None and row["doubt"] > 0]
+                shown.sort(key=lambda row: -row["doubt"])
+                return {"total": len(shown), "annotators": people, "answers": shown[offset : offset + limit]}
+            shown = desk.rows(rows[offset : offset + limit])
+            return {"total": len(rows), "annotators": people, "answers": shown}
+
+    @app.get("/api/contradictions")
+    def contradictions() -> list[dict[str, Any]]:
+        """Sets of answers that cannot all be true."""
+        with desk.lock:
+            return [{"answers": desk.rows(rows)} for rows in campaign.contradictions()]
+
+    @app.post("/api/again")
+    def again(wanted: Again) -> dict[str, int]:
+        """Withdraw these answers and ask their pairs anew."""
+        return {"asked": locked(lambda: campaign.again(wanted.ids, wanted.annotator))}
+
+    # -- progress ----------------------------------------------------------------------------------
+
+    @app.get("/api/progress")
+    def progress() -> dict[str, Any]:
+        """How good each model is by the answers that are held back, what they cost, and who gave them."""
+        with desk.lock:
+            measured = campaign.standing().held_back > 0
+            return {
+                "models": [_model(model, measured) for model in desk.models()],
+                "held_back": campaign.standing().held_back,
+                "advice": desk.advice(),
+                "shares": campaign.shares(),
+                "aim": campaign.aim,
+                "people": campaign.people(),
+                "agreement": campaign.agreement(),
+            }
+
+    return app
+
+
+def _about(desk: Desk, row: Row, wanted: str) -> bool:
+    if wanted.isdigit():
+        return int(wanted) in (row.a, row.b)
+    names = (desk.archive.paths[row.a], desk.archive.paths[row.b])
+    return any(wanted.casefold() in name.casefold() for name in names)
+
+
+def _model(model: Model, measured: bool) -> dict[str, Any]:
+    def spread(name: str, estimate: quality.Estimate | None) -> dict[str, float | None]:
+        low, high = ("low", "high") if name == "p5" else (f"{name}_low", f"{name}_high")
+        if estimate is None or not measured:
+            return {name: None, low: None, high: None}
+        return {name: round(estimate.value, 4), low: round(estimate.low, 4), high: round(estimate.high, 4)}
+
+    cost = {name: getattr(model, name) for name in ("round", "answers", "bits", "minutes")}
+    return {**cost, **spread("p5", model.p5), **spread("precision", model.precision)}

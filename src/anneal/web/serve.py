@@ -1,0 +1,103 @@
+"""``anneal label``: the page and, beside it, the machine's process, which is started again if it dies."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import uvicorn
+
+from anneal.campaign import Campaign
+from anneal.errors import UsageError
+from anneal.store import Store
+from anneal.web.app import create
+from anneal.web.guard import LOOPBACK
+
+GRACE = 5.0  # seconds for the machine's process to end by itself
+
+
+def serve(
+    campaign: Campaign, host: str, port: int, token: str, worker: bool, ready: Callable[[str], None]
+) -> None:
+    """Serve until ctrl-c; ``ready`` is told the address."""
+    if host not in LOOPBACK and not token:
+        raise UsageError(
+            f"--host {host} lets other machines in: give --token WORD as well (or the environment variable "
+            "ANNEAL_TOKEN), and send people the address that is printed then."
+        )
+    bound = _bind(host, port)
+    app = create(campaign, token)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
+    name = f"[{host}]" if ":" in host else host
+    address = f"http://{name}:{bound.getsockname()[1]}/" + (f"?token={token}" if token else "")
+    with bound, _machine(campaign.folder) if worker else _nothing():
+        ready(address)
+        server.run(sockets=[bound])
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise UsageError(
+            f"{host} port {port} cannot be had ({error.strerror or error}): is anneal label running already? "
+            "Else give another --port."
+        ) from error
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def _machine(folder: Path) -> Iterator[None]:
+    """The machine's process, for as long as this lasts. It ends when its standard input is closed, which
+    happens even if this process is killed."""
+    ending = threading.Event()
+    running: list[subprocess.Popen[bytes]] = []
+    keeper = threading.Thread(target=_keep, args=(folder, ending, running), daemon=True)
+    keeper.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        keeper.join()
+        for process in running:
+            process.wait()
+
+
+def _keep(folder: Path, ending: threading.Event, running: list[subprocess.Popen[bytes]]) -> None:
+    wait = 1.0
+    while not ending.is_set():
+        command = [sys.executable, "-m", "anneal", "worker", "--campaign", str(folder)]
+        # A session of its own: ctrl-c is for this process, which ends the other in order.
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+        running[:] = [process]
+        started = time.monotonic()
+        while process.poll() is None and not ending.wait(0.2):
+            pass
+        if process.poll() is None:
+            _end(process)
+        elif not ending.is_set():
+            store = Store(folder / "campaign.sqlite")
+            store.set_machine(state="restarting", code=process.returncode)
+            store.close()
+            wait = 1.0 if time.monotonic() - started > 60 else min(2 * wait, 60)
+            ending.wait(wait)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        process.wait(GRACE)
+    except subprocess.TimeoutExpired:
+        process.kill()

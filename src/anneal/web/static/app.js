@@ -1,0 +1,167 @@
+// Starts the page: header, routes, dialogs, keys and the clock that asks the server how things are.
+import { connection, imageUrl, on, setAnnotator, store, keep } from "./api.js";
+import { $, askText, count, el, enlarge, fill, setText, sleep } from "./dom.js";
+import { actionOf, drawKeys, resetKeys } from "./keys.js";
+import { heartbeat, openOutbox, unsentCount } from "./outbox.js";
+import * as label from "./label.js";
+import * as search from "./search.js";
+import * as review from "./review.js";
+import * as progress from "./progress.js";
+
+const views = { label, search, review, progress };
+const REPEATING = /^(zoom|pan)/;
+let current = "";
+
+// ---- routes ----
+
+function route() {
+  const [, name = "", rest = ""] = /^#?([a-z]*)\/?(.*)$/.exec(location.hash) ?? [];
+  const next = Object.hasOwn(views, name) ? name : "label";
+  const moved = next !== current;
+  if (moved && current) views[current].leave();
+  for (const view of Object.keys(views)) {
+    $(`#${view}`).hidden = view !== next;
+    const tab = $(`header [data-view=${view}]`);
+    if (view === next) tab.setAttribute("aria-current", "page"); else tab.removeAttribute("aria-current");
+  }
+  const first = !current;
+  current = next;
+  views[next].enter(rest);
+  if (moved && !first) $(`#${next}`).focus({ preventScroll: true });    // keys belong to the view, not to its tab
+  drawTitle();
+}
+
+function drawTitle() {
+  document.title = [views[current].title(), store.state.campaign, "anneal"].join(" · ");
+}
+
+// ---- header and banner ----
+
+const THEMES = { auto: "light", light: "dark", dark: "auto" };
+const GLYPHS = { auto: "◐ Auto", light: "○ Light", dark: "● Dark" };
+
+function drawTheme() {
+  const theme = document.documentElement.dataset.theme ?? "auto";
+  setText($("#theme"), GLYPHS[theme]);
+  $("#theme").setAttribute("aria-label", `Theme: ${theme}`);
+  $("#theme").title = `Theme: ${theme}`;
+}
+
+function nextTheme() {
+  const root = document.documentElement, theme = THEMES[root.dataset.theme ?? "auto"];
+  if (theme === "auto") { delete root.dataset.theme; keep.remove("anneal.theme"); }
+  else { root.dataset.theme = theme; keep.set("anneal.theme", theme); }
+  drawTheme();
+}
+
+function drawAnnotator() {
+  setText($("#annotator"), store.annotator);
+  $("#annotator").setAttribute("aria-label", `Answering as ${store.annotator}. Change`);
+}
+
+async function changeAnnotator() {
+  const name = await askText({ title: "Who is answering?", label: "Your name", value: store.annotator });
+  if (name && name !== store.annotator) setAnnotator(name);
+}
+
+function drawHeader(state) {
+  setText($("#campaign"), state.campaign);
+  const badge = $("#review-count"), clashes = state.standing.contradictions;
+  badge.hidden = !clashes;
+  setText(badge, String(clashes));
+  badge.setAttribute("aria-label", count(clashes, "contradiction"));
+}
+
+function drawBanner() {
+  const banner = $("#banner"), waiting = unsentCount();
+  // Empty rather than hidden: a live region must be there before it speaks.
+  if (connection.kind === "up") return banner.replaceChildren();
+  const words = {
+    down: "No connection to the server.",
+    token: "This server wants a token. Open the address with ?token=… that anneal printed when it started.",
+    refused: connection.text,
+  }[connection.kind];
+  // The count changes with every answer: seen, but not read aloud each time (aria-live=off within the live banner).
+  if (!banner.firstChild) fill(banner, el("span"), " ", el("span", { "aria-live": "off" }));
+  const [said, counted] = banner.children;
+  setText(said, words);
+  const until = connection.kind === "down" ? "and will be sent when it is back" : "until then";
+  setText(counted, waiting ? `${count(waiting, "answer is", "answers are")} kept in this browser ${until}.` : "");
+}
+
+// ---- keys ----
+
+const isTyping = (target) => Boolean(target.closest?.("input, textarea, select, [contenteditable]"));
+
+/** Space and Enter belong to a focused button, Enter to a link. */
+function isNative({ key, target }) {
+  return (key === " " && target.closest?.("button, summary")) || (key === "Enter" && target.closest?.("button, summary, a"));
+}
+
+function enlargeAtHand() {
+  const at = document.activeElement?.closest("[data-image]") ?? [...document.querySelectorAll("[data-image]:hover")].at(-1);
+  if (at) enlarge(imageUrl(at.dataset.image), at.dataset.name ?? at.title);
+}
+
+function onKey(event) {
+  if (event.defaultPrevented || event.isComposing || $("dialog[open]") || isTyping(event.target) || isNative(event)) return;
+  const action = actionOf(event);
+  const act = { help: openHelp, ...(current === "label" ? label.actions : { enlarge: enlargeAtHand }) }[action];
+  if (!act) return;
+  event.preventDefault();
+  if (!event.repeat || REPEATING.test(action)) act(event);
+}
+
+function openHelp() {
+  drawKeys();
+  $("#help").showModal();
+}
+
+// ---- start ----
+
+/** A press on the backdrop has the dialog itself as its target, but lies outside its box. */
+function isBeside({ clientX: x, clientY: y }, dialog) {
+  const box = dialog.getBoundingClientRect();
+  return x < box.left || x > box.right || y < box.top || y > box.bottom;
+}
+
+function listen() {
+  $("#theme").addEventListener("click", nextTheme);
+  $("#annotator").addEventListener("click", changeAnnotator);
+  $("#help-button").addEventListener("click", openHelp);
+  $("#reset-keys").addEventListener("click", resetKeys);
+  $(".skip").addEventListener("click", (event) => { event.preventDefault(); $(`#${current || "label"}`).focus(); });
+  for (const dialog of document.querySelectorAll("dialog")) {
+    dialog.addEventListener("click", (event) => { if (event.target.closest("[data-close]")) dialog.close(); });
+    dialog.addEventListener("mousedown", (event) => { if (event.target === dialog && isBeside(event, dialog)) dialog.close(); });
+  }
+  // A button that was clicked keeps no focus in the header and the label view: the space bar is an answer there.
+  for (const place of [$("header"), $("#label")]) {
+    place.addEventListener("mousedown", (event) => { if (event.target.closest("button")) event.preventDefault(); });
+  }
+  on("annotator", () => { drawAnnotator(); heartbeat(); });
+  on("state", drawHeader);
+  on("connection", drawBanner);
+  on("outbox", drawBanner);
+  addEventListener("keydown", onKey);
+  document.addEventListener("visibilitychange", () => { if (!document.hidden) heartbeat(); });
+}
+
+async function main() {
+  drawTheme();
+  drawAnnotator();
+  listen();
+  await openOutbox();
+  for (await heartbeat(); !store.state; await heartbeat()) await sleep(1000);
+  $("#wait").remove();
+  for (const view of Object.values(views)) view.start();
+  drawBanner();
+  addEventListener("hashchange", route);
+  route();
+  for (;;) {
+    await sleep(document.hidden ? 10000 : 2000);
+    await heartbeat();
+  }
+}
+
+main();

@@ -1,0 +1,298 @@
+// The label view: shows a pair, takes the verdict, shows the next in the same frame.
+import { api, connection, imageUrl, on, store } from "./api.js";
+import { Deck } from "./deck.js";
+import { $, announce, askText, count, fill, notice, number, percent, setBar, setText } from "./dom.js";
+import { keysOf, pretty } from "./keys.js";
+import { poll, put, unsent, want } from "./outbox.js";
+import { zoomable } from "./zoom.js";
+
+const FEW = 4, AT_ONCE = 2, KEPT = 20;     // pairs below which to ask for more, loaded at once, kept loaded for undo
+const SWIPES = { right: "similar", left: "dissimilar", up: "unsure" };
+const deck = new Deck();
+const stage = $("#stage"), left = $("#label-left"), right = $("#label-right");
+const zoom = zoomable(stage, (way, event) => answer(SWIPES[way], event));
+
+let active = false, asked = false;         // asked: the server has said what there is to ask
+let shownAt = 0, paintedAt = 0, awayAt = null;
+window.annealPaint = [];
+
+// ---- images ----
+
+/** decoding=sync: the frame that first holds the element also holds its picture. */
+function newImage(id, alt) {
+  return Object.assign(new Image(), { alt, draggable: false, decoding: "sync", src: imageUrl(id) });
+}
+
+const imagesOf = (pair) => (pair.images ??= [newImage(pair.a, "Left image"), newImage(pair.b, "Right image")]);
+
+/** Loads what is shown and what comes next, a few at a time, so that answers do not queue behind images. */
+function pump() {
+  const pairs = deck.shown ? [deck.shown, ...deck.next] : deck.next;
+  let loading = pairs.filter((pair) => pair.loading).length;
+  for (const pair of pairs) {
+    if (loading >= AT_ONCE) return;
+    if (pair.ready || pair.loading || pair.after > Date.now()) continue;
+    loading += 1;
+    load(pair);
+  }
+}
+
+async function load(pair) {
+  pair.loading = true;
+  try {
+    await Promise.all(imagesOf(pair).map((image) => image.decode()));
+    pair.ready = true;
+  } catch {
+    const wait = Math.min(500 * 2 ** pair.tries, 5000);
+    Object.assign(pair, { images: null, tries: pair.tries + 1, after: Date.now() + wait });
+    setTimeout(pump, wait + 10);
+  }
+  pair.loading = false;
+  if (pair === deck.shown) mount();
+  else showNextIfNone();
+  pump();
+}
+
+// ---- showing ----
+
+/** rAF comes before the paint, a message sent from it after: the moment at which the pair can be seen. */
+function afterPaint(then) {
+  requestAnimationFrame(() => {
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = () => { port1.close(); then(performance.now()); };
+    port2.postMessage(null);
+  });
+}
+
+function mount() {
+  const pair = deck.shown;
+  const [one, two] = pair ? imagesOf(pair) : [];
+  if (left.firstChild !== (one ?? null)) fill(left, one);
+  if (right.firstChild !== (two ?? null)) fill(right, two);
+  stage.classList.toggle("loading", Boolean(pair) && !pair.ready);
+  for (const button of document.querySelectorAll("#label [data-verdict]")) {
+    button.setAttribute("aria-disabled", String(!pair?.ready));
+  }
+}
+
+/** Puts the deck's pair on the stage; event: the key press or touch that led to it, for the time it took. */
+function show(event) {
+  const pair = deck.shown;
+  zoom.reset();
+  mount();
+  document.body.dataset.pair = pair ? `${pair.a}-${pair.b}` : "";
+  drawEmpty();
+  if (pair) {
+    shownAt = Date.now();
+    paintedAt = performance.now();
+    awayAt = active && !document.hidden ? null : paintedAt;
+    afterPaint((now) => {
+      if (deck.shown === pair && awayAt === null) paintedAt = now;
+      if (event && window.annealPaint.push(now - event.timeStamp) > 1000) window.annealPaint.shift();
+    });
+  }
+  pump();
+}
+
+function showNextIfNone() {
+  if (active && !deck.shown && deck.advance()) show();
+  drawEmpty();
+}
+
+// ---- answering ----
+
+function answer(verdict, event) {
+  const pair = deck.shown;
+  if (!pair?.ready) return;
+  const looked = Math.max(0, Math.round((event?.timeStamp || performance.now()) - paintedAt));
+  const key = put({ a: pair.a, b: pair.b, verdict, asked: shownAt, looked }, { pair: [pair.a, pair.b], verdict });
+  deck.answer(key, verdict);
+  deck.advance();
+  show(event);
+  const old = deck.past.at(-KEPT - 1)?.pair;
+  if (old) Object.assign(old, { images: null, ready: false });
+}
+
+function undo(event) {
+  const last = deck.undo();
+  if (last) {
+    const { a, b } = last.pair;
+    put({ undoes: last.key }, { pair: [a, b], verdict: last.verdict });
+    show(event);
+    announce("Undone");
+  } else {
+    put({ undoes: null });       // from before this page was opened: the server names the pair
+    if (connection.kind !== "up") announce("It will be undone when the server is back");
+  }
+}
+
+on("done", ({ entry: { event, adopted }, result }) => {
+  if (result.error) {
+    deck.forget(event.key);
+    notice(result.error);
+  } else if (event.undoes === null && !adopted) {
+    if (result.a === null || result.a === undefined) return announce("There is nothing to undo");
+    deck.show({ a: result.a, b: result.b });
+    show();
+    announce("Undone");
+  }
+});
+
+on("questions", (questions) => {
+  asked = true;
+  deck.renew(questions, unsent());
+  showNextIfNone();
+  pump();
+});
+
+on("annotator", () => {
+  deck.clear();
+  asked = false;
+  show();
+  if (active) want();
+});
+
+// ---- time away is not time looked ----
+
+function away() { awayAt ??= performance.now(); }
+function returned() {
+  if (awayAt === null || !active || document.hidden) return;
+  paintedAt += performance.now() - awayAt;
+  awayAt = null;
+}
+
+// ---- words around the images ----
+
+/** What to say when there is no pair to show. */
+export function emptyWords(state, { kind }, isAsked, loading) {
+  const { machine, standing } = state;
+  if (kind !== "up") return ["Waiting for the server", "Labelling goes on as soon as it is back."];
+  if (loading) return ["Loading the next images…", ""];
+  if (!isAsked) return ["Fetching questions…", ""];
+  const coming = `New questions are on their way. ${machine.text}`;
+  if (machine.state === "learning") return ["The machine is learning from your answers", coming];
+  if (machine.state === "restarting") return ["The machine is starting again", coming];
+  if (machine.state !== "idle") return ["The machine is not running", `There are no new questions until it does. ${machine.text}`];
+  if (standing.queued > 0) return ["No question for you right now", "The open ones are being answered by others. This page keeps looking."];
+  return ["Everything is settled", `There is no open question left. ${machine.text}`];
+}
+
+function drawEmpty() {
+  const { state } = store;
+  const empty = $("#empty");
+  empty.hidden = Boolean(deck.shown);
+  if (deck.shown || !state) return;
+  const [title, text] = emptyWords(state, connection, asked, deck.next.length > 0);
+  setText($("#empty-title"), title);
+  setText($("#empty-text"), text.trim());
+  const bar = $("#empty-bar");
+  bar.hidden = state.machine.state !== "learning" || deck.next.length > 0;
+  setBar(bar, state.machine.done, state.machine.total);
+}
+
+function drawStatus() {
+  const { state } = store;
+  if (!state) return;
+  const { standing, machine, share, aim, yours, advice } = state;
+  const { tally } = unsent();
+  const sum = (name) => Math.max(0, standing[name] + tally[name]);
+  setText($("#criterion"), state.criterion ? `— ${state.criterion}` : "— nobody has written down yet what counts as similar");
+  $("#criterion").title = state.criterion;
+  setText($("#tally"), count(sum("answers"), "answer"));
+  $("#tally").dataset.answers = sum("answers");
+  const parts = ["similar", "dissimilar", "unsure"].map((name) => `${number(sum(name))} ${name}`);
+  setText($("#breakdown"), [...parts, `${number(standing.implied)} implied`].join(" · "));
+  const aimed = aim ? `(aim ${Math.round(aim[0] * 100)}–${percent(aim[1])})` : "";
+  setText($("#share"), share === null ? "" : `${percent(share)} similar ${aimed}`);
+  drawMeter(share, aim);
+  setText($("#pace"), yours?.per_minute ? `${yours.per_minute.toFixed(1)} a minute` : "");
+  setText($("#round"), `round ${standing.rounds}`);
+  const busy = machine.state === "learning";
+  setText($("#machine"), machine.text);
+  $("#machine").title = machine.text;
+  $("#machine").dataset.state = machine.state;
+  const bar = $("#machine-bar");
+  bar.classList.toggle("still", !busy);
+  if (busy) setBar(bar, machine.done, machine.total); else setBar(bar, machine.fresh, machine.needed || 1);
+  setText($("#clashes"), standing.contradictions ? count(standing.contradictions, "contradiction") : "");
+  setText($("#stop"), advice?.stop ? advice.text : "");
+  $("#stop").title = advice?.stop ? advice.text : "";
+}
+
+function drawMeter(share, aim) {
+  const meter = $("#meter"), [low, high] = aim ?? [0, 0];
+  meter.hidden = share === null;
+  $(".aim", meter).style.left = `${low * 100}%`;
+  $(".aim", meter).style.width = `${(high - low) * 100}%`;
+  $(".now", meter).style.left = `${(share ?? 0) * 100}%`;
+}
+
+function drawKeyHints() {
+  const buttons = [...document.querySelectorAll("#label [data-verdict]"), $("#undo")];
+  for (const button of buttons) {
+    const keys = keysOf(button.dataset.verdict ?? "undo");
+    setText($("kbd", button), keys.length ? pretty(keys[0]) : "");
+    button.setAttribute("aria-keyshortcuts", keys.map((key) => key.replace("Ctrl", "Control")).join(" "));
+  }
+}
+
+async function editCriterion() {
+  const text = await askText({ title: "What counts as similar?", label: "Two images are similar if they show the …",
+    value: store.state.criterion });
+  if (text === null) return;
+  try {
+    store.state.criterion = (await api("/api/criterion", { method: "PUT", json: { text } })).criterion;
+    drawStatus();
+  } catch (error) { notice(error.message); }
+}
+
+// ---- the view ----
+
+export const title = () => "Label";
+
+export const actions = {
+  similar: (event) => answer("similar", event),
+  dissimilar: (event) => answer("dissimilar", event),
+  unsure: (event) => answer("unsure", event),
+  undo,
+  ...zoom.actions,
+};
+
+export function start() {
+  for (const button of document.querySelectorAll("#label [data-verdict]")) {
+    button.addEventListener("click", (event) => answer(button.dataset.verdict, event));
+  }
+  $("#undo").addEventListener("click", undo);
+  $("#edit-criterion").addEventListener("click", editCriterion);
+  document.addEventListener("visibilitychange", () => (document.hidden ? away() : returned()));
+  let round = store.state?.standing.rounds;
+  on("state", (state) => {
+    drawStatus();
+    drawEmpty();
+    if (active && state.standing.rounds !== round) want();      // what was fetched ahead belongs to the old round
+    round = state.standing.rounds;
+  });
+  on("outbox", drawStatus);
+  on("connection", drawEmpty);
+  on("keys", drawKeyHints);
+  setInterval(() => {
+    if (!active || document.hidden || connection.kind !== "up") return;
+    if (deck.next.length < FEW) want();
+    if (!deck.shown) poll().catch(() => {});     // the page's own clock deals with a lost connection
+  }, 1000);
+  mount();
+  drawKeyHints();
+  drawStatus();
+}
+
+export function enter() {
+  active = true;
+  returned();
+  want();
+  showNextIfNone();
+}
+
+export function leave() {
+  active = false;
+  away();
+}

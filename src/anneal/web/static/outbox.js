@@ -1,0 +1,247 @@
+// The outbox: answers, undos and corrections wait here (and in localStorage) until the server has named them done.
+// One loop does all sending *and* all asking for questions, so a list of questions is never older than what was
+// acknowledged before it: what is still pending here is exactly what that list does not know of.
+import { accept, api, ApiError, connectionLost, emit, keep, setConnection, store, who } from "./api.js";
+import { pairId } from "./deck.js";
+
+const SPACE = "anneal.out/", BATCH = 50, AHEAD = 8, FIRST_DELAY = 500, LAST_DELAY = 5000;
+const pending = [];        // in the order of sending
+let lastSlot = 0, unsaved = false;
+let running = false, wanted = false, failing = false, delay = FIRST_DELAY, batchSize = BATCH;
+let posting = false, posts = 0;
+let hurryUp = () => {};
+
+export function newKey() {
+  if (crypto.randomUUID) return crypto.randomUUID();
+  const bytes = crypto.getRandomValues(new Uint8Array(16));      // plain http: randomUUID is not there
+  bytes[6] = (bytes[6] & 0x0f) | 0x40;
+  bytes[8] = (bytes[8] & 0x3f) | 0x80;
+  const hex = [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+  return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join("-");
+}
+
+// ---- which tab is this: a duplicated tab copies sessionStorage, so the id counts only with its lock ----
+
+const lockName = (holder) => `anneal/${holder}`;
+
+/** True if this tab now holds that id, for as long as it lives. */
+function hold(holder) {
+  if (!navigator.locks) return Promise.resolve(true);
+  return new Promise((resolve) => {
+    navigator.locks.request(lockName(holder), { ifAvailable: true }, (lock) => {
+      resolve(Boolean(lock));
+      return lock ? new Promise(() => {}) : undefined;
+    }).catch(() => resolve(true));
+  });
+}
+
+async function claimHolder() {
+  let holder = null;
+  try { holder = sessionStorage.getItem("anneal.holder"); } catch { /* blocked */ }
+  for (let tries = 0; holder && tries < 4; tries += 1) {         // a reload may race with its former self's end
+    if (await hold(holder)) return holder;
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+  holder = newKey();
+  await hold(holder);
+  try { sessionStorage.setItem("anneal.holder", holder); } catch { /* blocked */ }
+  return holder;
+}
+
+// ---- what is stored: one item per event, so that tabs never rewrite each other's ----
+
+function stored() {
+  let slots = [];
+  try { slots = Object.keys(localStorage).filter((slot) => slot.startsWith(SPACE)).sort(); } catch { /* blocked */ }
+  return slots.flatMap((slot) => {
+    try { return [{ ...JSON.parse(keep.get(slot)), slot, holder: slot.slice(SPACE.length).split("/")[0] }]; }
+    catch { return []; }
+  }).filter((entry) => entry.event?.key);
+}
+
+export async function openOutbox() {
+  store.holder = await claimHolder();
+  pending.push(...stored().filter((entry) => entry.holder === store.holder));
+  adopt();
+  setInterval(adopt, 15000);
+  addEventListener("online", () => hurryUp());
+  addEventListener("beforeunload", (event) => { if (unsaved && pending.length) event.preventDefault(); });
+}
+
+/** Takes over what tabs that are gone left unsent. */
+function adopt() {
+  const known = new Set(pending.map((entry) => entry.slot));
+  const left = stored().filter((entry) => entry.holder !== store.holder && !known.has(entry.slot));
+  for (const holder of new Set(left.map((entry) => entry.holder))) {
+    if (navigator.locks) hold(holder).then((held) => held && take(holder));
+    // Without locks nobody knows who is alive; sending twice is harmless, so only leave the others time to do it.
+    else take(holder, Date.now() - 30000);
+  }
+}
+
+function take(holder, before = Infinity) {
+  const known = new Set(pending.map((entry) => entry.slot));
+  const entries = stored().filter((entry) => entry.holder === holder && !known.has(entry.slot) && entry.put < before);
+  pending.push(...entries.map((entry) => ({ ...entry, adopted: true })));
+  if (entries.length) wake();
+}
+
+// ---- putting in ----
+
+/** note: what the page itself needs to know about the event ({ pair: [a, b], verdict }); it is not sent. */
+export function put(event, note = {}) {
+  lastSlot = Math.max(lastSlot + 1, Date.now());
+  const entry = { ...note, event: { key: newKey(), ...event }, annotator: store.annotator,
+    campaign: store.state.campaign, put: Date.now() };
+  const slot = `${SPACE}${store.holder}/${lastSlot}`;
+  if (!keep.set(slot, JSON.stringify(entry))) unsaved = true;
+  pending.push({ ...entry, slot });
+  emit("outbox");
+  wake();
+  return entry.event.key;
+}
+
+const ours = () => pending.filter((entry) => entry.campaign === store.state?.campaign);
+export const unsentCount = () => ours().length;
+
+/** What the events not yet acknowledged will have done: pairs closed and reopened, changes of the tally. */
+export function unsent() {
+  const closed = new Set(), reopened = new Set();
+  const tally = { answers: 0, similar: 0, dissimilar: 0, unsure: 0 };
+  for (const { event, pair, verdict } of ours()) {
+    if (!pair) continue;
+    const undone = "undoes" in event, id = pairId(...pair);
+    (undone ? reopened : closed).add(id);
+    (undone ? closed : reopened).delete(id);
+    tally.answers += undone ? -1 : 1;
+    tally[verdict] += undone ? -1 : 1;
+  }
+  return { closed, reopened, tally };
+}
+
+/** Corrections on their way: answer id → verdict. */
+export const corrections = () =>
+  new Map(ours().filter(({ event }) => "of" in event).map(({ event }) => [event.of, event.verdict]));
+
+// ---- sending ----
+
+/** Asks for a fresh list of questions, after everything that is pending. */
+export function want() {
+  wanted = true;
+  wake();
+}
+
+/** Always in a task of its own: a key press does not wait for it, and a loop that is just ending has ended by then. */
+const wake = () => setTimeout(flush, 0);
+
+async function flush() {
+  if (running || !store.state) return;
+  running = true;
+  try { while (await step()); } finally { running = false; }
+}
+
+function nextBatch() {
+  const [first, ...rest] = ours();
+  if (!first) return [];
+  const end = rest.findIndex((entry) => entry.annotator !== first.annotator);
+  return [first, ...rest.slice(0, end < 0 ? undefined : end)].slice(0, batchSize);
+}
+
+/** One request. False: nothing is left to do. */
+async function step() {
+  let batch = [];
+  try {
+    if (failing) await poll();           // what came back may be the server of another campaign
+    batch = nextBatch();
+    if (!batch.length && !wanted) {
+      batchSize = BATCH;
+      if (failing) recovered();
+      return false;
+    }
+    await (batch.length ? send(batch) : ask());
+    recovered();
+  } catch (error) {
+    if (batch.length && (error.status === 400 || error.status === 422)) refuse(batch, error);
+    else await retryLater(error);
+  }
+  return true;
+}
+
+function recovered() {
+  [failing, delay] = [false, FIRST_DELAY];
+  setConnection("up");
+}
+
+async function retryLater(error) {
+  failing = true;
+  connectionLost(error);
+  await new Promise((resolve) => {
+    const timer = setTimeout(resolve, delay);
+    hurryUp = () => { clearTimeout(timer); resolve(); };
+  });
+  delay = Math.min(delay * 2, LAST_DELAY);
+}
+
+async function send(batch) {
+  const { annotator } = batch[0];
+  posts += 1;
+  posting = true;
+  let reply;
+  try {
+    reply = await api("/api/answers", { method: "POST",
+      json: { annotator, holder: store.holder, n: AHEAD, events: batch.map((entry) => entry.event) } });
+  } finally {
+    posting = false;
+  }
+  const named = new Map(reply.done.map((result) => [result.key, result]));
+  const done = batch.filter((entry) => named.has(entry.event.key));
+  if (!done.length) throw new ApiError(0, "The server did not acknowledge any answer.");
+  done.forEach(drop);
+  for (const entry of done) emit("done", { entry, result: named.get(entry.event.key) });
+  accept(reply.state);
+  emit("outbox");
+  if (annotator === store.annotator) { wanted = false; emit("questions", reply.questions); } else wanted = true;
+}
+
+async function ask() {
+  const { annotator } = store;
+  const { questions } = await api(`/api/questions?${who({ n: AHEAD })}`);
+  if (annotator !== store.annotator) return;     // still wanted, for the other person
+  wanted = false;
+  emit("questions", questions);
+}
+
+function drop(entry) {
+  pending.splice(pending.indexOf(entry), 1);
+  keep.remove(entry.slot);
+}
+
+/** The server cannot read an event: find out which, set it aside (kept, not sent again) and say so. */
+function refuse(batch, error) {
+  if (batch.length > 1) { batchSize = 1; return; }
+  const [entry] = batch;
+  keep.set(`anneal.refused/${entry.event.key}`, JSON.stringify({ ...entry, error: error.message }));
+  drop(entry);
+  emit("outbox");
+  emit("done", { entry, result: { key: entry.event.key, error: error.message } });
+}
+
+/** Fetches the state; an answer on its way brings a newer one itself, so then this one is dropped. */
+export async function poll() {
+  if (posting) return;
+  const before = posts;
+  const state = await api(`/api/state?${who()}`);
+  if (posts === before) accept(state);
+}
+
+/** For the page's clock: polls, and says whether the server is there. */
+export async function heartbeat() {
+  try {
+    await poll();
+    if (!failing) setConnection("up");
+    hurryUp();
+    if (pending.length) wake();
+  } catch (error) {
+    if (!failing) connectionLost(error);
+  }
+}

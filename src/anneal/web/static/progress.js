@@ -1,0 +1,95 @@
+// The progress view: what the answers have brought so far, and what the estimate rests on.
+import { api, on } from "./api.js";
+import { lineChart } from "./chart.js";
+import { $, count, el, fill, number, percent, setText, table } from "./dom.js";
+
+const AXES = { answers: "answers", bits: "bits of information", minutes: "minutes of work" };
+let active = false, data = null, text = "", rounds = null, turn = 0;
+
+const roundName = (round) => (round < 0 ? "before any lesson" : `round ${round}`);
+const known = (value) => typeof value === "number";
+const share = (value) => (known(value) ? percent(value) : "–");
+const plain = (value) => (known(value) ? number(value) : "–");
+const fixed = (value, digits) => (known(value) ? value.toFixed(digits) : "–");
+const range = (low, high) => (known(low) && known(high) ? `${percent(low)} to ${percent(high)}` : "–");
+
+function pointsOf(models, axis, [value, low, high]) {
+  return models.filter((model) => known(model[value]) && known(model[axis]))
+    .map((model) => ({ x: model[axis], y: model[value], low: model[low], high: model[high], name: roundName(model.round) }));
+}
+
+function figure(title, note, points, more) {
+  const width = Math.max(280, $("#charts").clientWidth - 40);      // less the figure's own padding
+  return el("figure", {}, el("figcaption", {}, el("h2", {}, title), el("p", { class: "muted" }, note)),
+    points.length ? lineChart({ width, title, points, ...more }) : el("p", { class: "nothing" }, "Nothing to draw yet."));
+}
+
+function drawCharts() {
+  if (!data || !$("#charts").clientWidth) return;
+  const axis = $("#axis").value, xLabel = AXES[axis];
+  fill($("#charts"),
+    figure("Estimated P@5", "Share of the five nearest images that are truly similar, with its 95 % band.",
+      pointsOf(data.models, axis, ["p5", "low", "high"]), { xLabel }),
+    figure("Precision of “similar”", "How often the machine is right when it calls two images similar, with its 95 % band.",
+      pointsOf(data.models, axis, ["precision", "precision_low", "precision_high"]), { xLabel }),
+    figure("Share of similar answers", data.aim
+      ? `Per round. Questions are chosen so that it stays between ${percent(data.aim[0])} and ${percent(data.aim[1])}.` : "Per round.",
+      data.shares.filter((one) => known(one.similar)).map((one) => ({ x: one.round, y: one.similar, name: roundName(one.round) })),
+      { xLabel: "round", aim: data.aim, whole: true }));
+}
+
+function draw() {
+  const { models, held_back: held, advice, people, agreement } = data;
+  setText($("#advice"), advice ? advice.text : "There is no advice yet: it needs a few rounds of answers.");
+  $("#advice").classList.toggle("stop", Boolean(advice?.stop));
+  setText($("#basis"), held > 0
+    ? `The estimates are made from ${count(held, "held-back question")} drawn at random, whose answers the machine never `
+      + "learns from. The fewer they are, the wider the band."
+    : "There is no estimate yet: it is made from held-back questions drawn at random, and none has been answered so far.");
+  drawCharts();
+  fill($("#numbers"), table("Models", ["Model", "Answers", "Bits", "Minutes", "P@5", "95 % band", "Precision of similar", "95 % band"],
+    models.map((model) => [roundName(model.round), plain(model.answers), plain(model.bits), plain(model.minutes), share(model.p5),
+      range(model.low, model.high), share(model.precision), range(model.precision_low, model.precision_high)])),
+  table("Share of similar answers", ["Round", "Answers", "Similar"],
+    data.shares.map((one) => [roundName(one.round), number(one.answers), share(one.similar)])));
+  fill($("#people"), people.length > 0 && table("People", ["Who", "Answers", "A minute", "Unsure"],
+    people.map((person) => [person.annotator, number(person.answers), fixed(person.per_minute, 1), number(person.unsure)])));
+  fill($("#agreement"), agreement.length > 0 && table("Agreement", ["One", "Other", "Pairs both answered", "Agree", "Cohen’s κ"],
+    agreement.map((two) => [two.one, two.other, number(two.pairs), share(two.agreement), fixed(two.kappa, 2)])));
+}
+
+async function load() {
+  const mine = ++turn;
+  try {
+    const fresh = await api("/api/progress");
+    if (mine !== turn || JSON.stringify(fresh) === text) return;     // drawn already: leave it and the focus alone
+    [data, text] = [fresh, JSON.stringify(fresh)];
+    draw();
+  } catch (error) {
+    if (mine === turn && !data) setText($("#advice"), error.message);
+  }
+}
+
+export const title = () => "Progress";
+
+export function start() {
+  $("#axis").addEventListener("change", drawCharts);
+  let width = 0;
+  new ResizeObserver(([{ contentRect }]) => {
+    if (Math.round(contentRect.width) !== width) { width = Math.round(contentRect.width); drawCharts(); }
+  }).observe($("#charts"));
+  on("state", ({ standing }) => {
+    if (active && standing.rounds !== rounds) load();
+    rounds = standing.rounds;
+  });
+  setInterval(() => { if (active && !document.hidden) load(); }, 10000);
+}
+
+export function enter() {
+  active = true;
+  load();
+}
+
+export function leave() {
+  active = false;
+}

@@ -1,0 +1,169 @@
+// The review view: all answers, contradictions on top, every verdict changeable in place.
+import { api, imageUrl, on, store, thumbUrl } from "./api.js";
+import { $, count, el, enlarge, fill, notice, number, setText } from "./dom.js";
+import { corrections, put } from "./outbox.js";
+
+const PAGE = 50;
+const VERDICTS = [["similar", "Similar"], ["dissimilar", "Dissimilar"], ["unsure", "Unsure"], ["none", "Withdraw"]];
+const when = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+let active = false, turn = 0, clashTurn = 0, loaded = 0, clashes = 0, typing = 0;
+
+// ---- one answer ----
+
+function thumb(id, name) {
+  const open = () => enlarge(imageUrl(id), name);
+  return el("button", { type: "button", class: "thumb", title: name, data: { image: id, name }, onclick: open },
+    el("img", { src: thumbUrl(id), alt: name, loading: "lazy", decoding: "async" }));
+}
+
+function words({ annotator, answered, looked, score, doubt }) {
+  const date = new Date(answered * 1000);
+  return [annotator, " · ", el("time", { datetime: date.toISOString() }, when.format(date)),
+    looked !== null && ` · looked ${(looked / 1000).toFixed(1)} s`, score !== null && ` · model’s score ${score.toFixed(2)}`,
+    doubt > 0 && el("strong", {}, " · the model disagrees")];
+}
+
+/** kind: "answer" in the list, "claim" on a contradiction's card. */
+function answerRow(row, kind, tag) {
+  const now = corrections().get(row.id) ?? row.verdict;
+  return el(tag, { class: kind, data: { id: row.id } },
+    el("div", { class: "pair" }, thumb(row.a, row.names[0]), thumb(row.b, row.names[1])),
+    el("div", { class: "about" },
+      el("p", { class: "name", title: row.names.join("  ·  ") }, row.names[0], el("br"), row.names[1]),
+      el("p", { class: "muted" }, ...words(row))),
+    el("div", { class: "choice", role: "group", "aria-label": `Verdict for ${row.names.join(" and ")}` },
+      ...VERDICTS.map(([verdict, text]) => el("button", { type: "button", data: { verdict }, "aria-pressed": String(verdict === now),
+        onclick: () => correct(row.id, verdict) }, text))));
+}
+
+const press = (id, verdict) => {
+  for (const button of document.querySelectorAll(`#review [data-id="${id}"] [data-verdict]`)) {
+    button.setAttribute("aria-pressed", String(button.dataset.verdict === verdict));
+  }
+};
+
+function correct(id, verdict) {
+  const pressed = $(`#review [data-id="${id}"] [aria-pressed="true"]`);
+  if (pressed?.dataset.verdict === verdict) return;
+  put({ of: id, verdict });
+  press(id, verdict);
+}
+
+on("done", ({ entry: { event }, result }) => {
+  if (!("of" in event) || !active) return;
+  if (result.error) reload();                        // label.js says what was wrong; show what stands
+  else if (!corrections().has(event.of)) press(event.of, result.verdict ?? event.verdict);
+  loadContradictions();
+});
+
+// ---- contradictions ----
+
+async function loadContradictions() {
+  const mine = ++clashTurn;
+  const found = await api("/api/contradictions").catch(() => null);       // the banner speaks of lost connections
+  if (!found || mine !== clashTurn) return;
+  const box = $("#contradictions"), inside = box.contains(document.activeElement);
+  const focused = document.activeElement;
+  const again = inside && focused.dataset.verdict
+    && `#cards [data-id="${focused.closest("[data-id]").dataset.id}"] [data-verdict="${focused.dataset.verdict}"]`;
+  fill($("#cards"), ...found.map(({ answers }, index) =>
+    el("article", { class: "contradiction", "aria-label": `Contradiction ${index + 1}` },
+      ...answers.map((row) => answerRow(row, "claim", "div")))));
+  box.hidden = !found.length;
+  if (inside) ((again && $(again)) || (found.length ? $("h2", box) : $("#review"))).focus();
+}
+
+// ---- the list ----
+
+function filters() {
+  const { verdict, annotator, pair, doubtful } = $("#filters").elements;
+  return { verdict: verdict.value, annotator: annotator.value, pair: pair.value.trim(), doubtful: doubtful.checked };
+}
+
+const fetchPage = (chosen, offset) => {
+  const given = Object.entries({ ...chosen, offset, limit: PAGE }).filter(([, value]) => value !== "" && value !== false);
+  return api(`/api/answers?${new URLSearchParams(given)}`);
+};
+
+async function load(offset) {
+  const mine = ++turn;
+  const list = $("#answers");
+  list.setAttribute("aria-busy", "true");
+  try {
+    const page = await fetchPage(filters(), offset);
+    if (mine !== turn) return;
+    // New answers push the pages on meanwhile: a row may come twice.
+    const known = new Set(offset ? [...list.children].map((row) => row.dataset.id) : []);
+    const rows = page.answers.filter((row) => !known.has(String(row.id))).map((row) => answerRow(row, "answer", "li"));
+    if (offset) list.append(...rows); else fill(list, ...rows);
+    loaded = offset + page.answers.length;
+    $("#more-answers").hidden = !page.answers.length || loaded >= page.total;
+    const shown = `${count(page.total, "answer")}, ${number(list.children.length)} shown`;
+    setText($("#review-status"), page.total ? shown : "No answers of this kind.");
+    drawAnnotators(page.annotators);
+    if (offset) rows[0]?.querySelector("button").focus();
+  } catch (error) {
+    if (mine === turn) setText($("#review-status"), error.message);
+  } finally {
+    if (mine === turn) list.removeAttribute("aria-busy");
+  }
+}
+
+const reload = () => load(0);
+
+function drawAnnotators(names) {
+  const select = $("#filters").elements.annotator, chosen = select.value;
+  const known = [...select.options].slice(1).map((option) => option.value);
+  if (known.join("\n") === names.join("\n")) return;
+  fill(select, select.options[0], ...names.map((name) => el("option", { value: name }, name)));
+  select.value = names.includes(chosen) ? chosen : "";
+}
+
+async function askAgain() {
+  const button = $("#again");
+  button.disabled = true;
+  try {
+    const ids = [], { annotator } = filters();
+    for (let more = true; more;) {
+      const page = await fetchPage({ verdict: "unsure", annotator }, ids.length);
+      ids.push(...page.answers.map((row) => row.id));
+      more = page.answers.length > 0 && ids.length < page.total;
+    }
+    const asked = ids.length ? (await api("/api/again", { method: "POST", json: { annotator: store.annotator, ids } })).asked : 0;
+    if (ids.length) await reload();
+    setText($("#review-status"), asked ? `${count(asked, "pair")} will be asked again.` : "There are no unsure answers.");
+  } catch (error) {
+    notice(error.message);
+  } finally {
+    button.disabled = false;
+  }
+}
+
+// ---- the view ----
+
+export const title = () => "Review";
+
+export function start() {
+  const form = $("#filters");
+  form.addEventListener("submit", (event) => { event.preventDefault(); reload(); });
+  form.addEventListener("input", (event) => {
+    clearTimeout(typing);
+    typing = setTimeout(reload, event.target.name === "pair" ? 250 : 0);
+  });
+  $("#more-answers").addEventListener("click", () => load(loaded));
+  $("#again").addEventListener("click", askAgain);
+  on("state", ({ standing }) => {
+    if (active && standing.contradictions !== clashes) loadContradictions();
+    clashes = standing.contradictions;
+  });
+}
+
+export function enter() {
+  active = true;
+  reload();
+  loadContradictions();
+}
+
+export function leave() {
+  active = false;
+}

@@ -1,0 +1,234 @@
+// The search view: all images, or the nearest to a query (an image of the archive or a file), refined by + and −.
+import { api, imageUrl, on, store, thumbUrl } from "./api.js";
+import { $, count, el, enlarge, fill, notice, number, setText, sleep } from "./dom.js";
+import { learnName, makeGrid, nameOf, wantName } from "./grid.js";
+
+const LARGEST = 32 * 1024 * 1024, STEP = 60, POLL = 300;
+let active = false, turn = 0, k = STEP, cutoff = null, threshold = null;
+let query = null;         // { image: id } or { upload: qid }, with plus and minus: arrays of ids
+let answered = null;      // the query whose results are drawn
+const grid = makeGrid($("#grid"), (id) => { location.hash = `#search/${id}`; });
+
+// ---- the query is in the address: #search/12?plus=3,4&minus=5 or #search/q-QID ----
+
+export function parse(rest) {
+  const [target, search = ""] = rest.split("?");
+  const params = new URLSearchParams(search);
+  const ids = (name) => (params.get(name) ?? "").split(",").filter((id) => /^\d+$/.test(id)).map(Number);
+  const refined = { plus: ids("plus"), minus: ids("minus") };
+  if (/^\d+$/.test(target)) return { image: Number(target), ...refined };
+  if (target.startsWith("q-")) return { upload: target.slice(2), ...refined };
+  return null;
+}
+
+function address({ image, upload, plus, minus }) {
+  const parts = [plus.length && `plus=${plus.join()}`, minus.length && `minus=${minus.join()}`].filter(Boolean);
+  return `#search/${upload ? `q-${upload}` : image}${parts.length ? `?${parts.join("&")}` : ""}`;
+}
+
+const sameTarget = (one, two) => one && two && one.image === two.image && one.upload === two.upload;
+const queryImage = ({ image, upload }) => (upload ? `/api/queries/${encodeURIComponent(upload)}/image` : imageUrl(image));
+const queryName = ({ image, upload }) => (upload ? "Your image" : nameOf(image));
+
+// ---- asking ----
+
+const say = (text) => setText($("#search-status"), text);
+
+function showAll() {
+  say(count(store.state.images, "image"));
+  $("#results").replaceChildren();
+  answered = null;
+}
+
+async function find() {
+  const mine = ++turn, asking = query;
+  const current = () => mine === turn;
+  const results = $("#results");
+  results.setAttribute("aria-busy", "true");
+  if (!sameTarget(asking, answered)) results.replaceChildren();
+  drawQuery();
+  try {
+    if (asking.upload) await encoded(asking.upload, current);
+    if (!current()) return;
+    if (asking.upload) $("#query-image").src = queryImage(asking);
+    say("Searching…");
+    const params = new URLSearchParams({ ...(asking.upload ? { query: asking.upload } : { image: asking.image }), k });
+    if (asking.plus.length) params.set("plus", asking.plus);
+    if (asking.minus.length) params.set("minus", asking.minus);
+    const data = await api(`/api/search?${params}`, { timeout: 60000 });
+    if (!current()) return;
+    answered = asking;
+    drawResults(data);
+    const untaught = data.round === null || data.round < 0;
+    say(untaught ? "Nearest for the machine before any lesson" : `Nearest for the machine of round ${data.round}`);
+  } catch (error) {
+    if (!current()) return;
+    say("");
+    setText($("#shown-count"), "");
+    notice(error.status === 404 && asking.upload ? "That image is no longer known here. Drop it again." : error.message);
+  } finally {
+    if (current()) results.removeAttribute("aria-busy");
+  }
+}
+
+/** Waits until the machine has encoded an uploaded image. */
+async function encoded(id, current) {
+  for (let failures = 0; current();) {
+    let reply = null;
+    try {
+      reply = await api(`/api/queries/${encodeURIComponent(id)}`);
+    } catch (error) {
+      failures += 1;
+      if ((error.status > 0 && error.status < 500) || failures > 20) throw error;
+    }
+    if (reply?.state === "ready") return;
+    if (reply?.state === "failed") throw new Error(reply.text || "The machine could not read this image.");
+    say(`The machine is encoding your image. ${reply?.text ?? ""}`.trim());
+    await sleep(POLL);
+  }
+}
+
+async function upload(file) {
+  if (!file) return;
+  if (file.size > LARGEST) return notice(`${file.name} is larger than 32 MB. Choose a smaller image, or a part of it.`);
+  say("Sending your image…");
+  try {
+    const type = file.type || "application/octet-stream";
+    const { id } = await api("/api/queries", { method: "POST", body: file, type, timeout: 120000 });
+    if (!active) return;                               // gone elsewhere meanwhile
+    if (query?.upload === id) find(); else location.hash = `#search/q-${id}`;
+  } catch (error) {
+    say("");
+    notice(error.message);
+  }
+}
+
+function refine(id, into) {
+  const out = into === "plus" ? "minus" : "plus";
+  const without = (list) => list.filter((one) => one !== id);
+  const had = query[into].includes(id);
+  query = { ...query, [out]: without(query[out]), [into]: had ? without(query[into]) : [...query[into], id] };
+  history.replaceState(null, "", address(query));      // refining is no step of its own for "back"
+  find();
+}
+
+// ---- drawing ----
+
+function drawQuery() {
+  const image = $("#query-image");
+  if (query.upload && !sameTarget(query, answered)) image.removeAttribute("src");      // not there before it is encoded
+  else image.src = queryImage(query);
+  const chips = [...query.plus.map((id) => [id, "plus", "+"]), ...query.minus.map((id) => [id, "minus", "−"])];
+  $("#refined").hidden = !chips.length;
+  const remove = (id, into) => {
+    refine(id, into);
+    ($("#chips button") ?? $("#search")).focus();      // the pressed button went with its chip
+  };
+  const draw = () => {
+    setText($("#query-name"), queryName(query));
+    fill($("#chips"), ...chips.map(([id, into, sign]) => el("li", { class: "chip" },
+      el("img", { src: thumbUrl(id), alt: "" }), el("span", { title: nameOf(id) }, `${sign} ${nameOf(id)}`),
+      el("button", { type: "button", class: "quiet", "aria-label": `Remove ${nameOf(id)}`, onclick: () => remove(id, into) }, "×"))));
+  };
+  draw();
+  const mine = turn, ids = [query.image, ...chips.map(([id]) => id)].filter((id) => id !== undefined);
+  const unnamed = ids.filter((id) => nameOf(id) === `Image ${id}`);
+  if (unnamed.length) Promise.all(unnamed.map(wantName)).then(() => { if (mine === turn && query) draw(); });
+}
+
+function refineButton(id, into, sign, text) {
+  return el("button", { type: "button", data: { refine: into }, "aria-pressed": String(query[into].includes(id)),
+    "aria-label": `${text} ${nameOf(id)}`, title: text, onclick: () => refine(id, into) }, sign);
+}
+
+function resultItem({ id, name, score }) {
+  return el("li", { data: { image: id, name, score } },
+    el("button", { type: "button", class: "thumb", title: name, onclick: () => { location.hash = `#search/${id}`; } },
+      el("img", { src: thumbUrl(id), alt: name, decoding: "async" })),
+    el("div", { class: "caption" }, el("span", { class: "score" }, score.toFixed(3)),
+      refineButton(id, "plus", "+", "More like"), refineButton(id, "minus", "−", "Less like"),
+      el("button", { type: "button", class: "quiet", title: "Enlarge", "aria-label": `Enlarge ${name}`,
+        onclick: () => enlarge(imageUrl(id), name) }, "⤢")),
+    el("p", { class: "name", title: name }, name));
+}
+
+function drawResults(data) {
+  // The pressed button is about to be replaced: find its successor, so that the keyboard does not lose its place.
+  const focused = document.activeElement?.closest?.("#results [data-refine]");
+  const again = focused && `#results [data-image="${focused.closest("li").dataset.image}"] [data-refine="${focused.dataset.refine}"]`;
+  for (const { id, name } of data.results) learnName(id, name);
+  fill($("#results"), ...data.results.map(resultItem));
+  if (again) ($(again) ?? $("#search")).focus();
+  threshold = data.threshold;
+  const lowest = Math.min(0, ...data.results.map((result) => result.score));
+  const highest = Math.max(1, ...data.results.map((result) => result.score));
+  const slider = $("#cutoff");
+  slider.min = lowest < 0 ? Math.floor(lowest) : 0;
+  slider.max = Math.ceil(highest);
+  slider.value = cutoff ?? slider.min;
+  const mark = $("#threshold-mark");
+  mark.hidden = $("#threshold").hidden = threshold === null || threshold === undefined;
+  if (!mark.hidden) {
+    mark.style.left = `${((threshold - slider.min) / (slider.max - slider.min)) * 100}%`;
+    setText($("#threshold"), `Use the model’s own limit, ${threshold.toFixed(2)}`);
+  }
+  $("#more-results").hidden = data.results.length < k;
+  drawCutoff();
+}
+
+function drawCutoff() {
+  const items = [...$("#results").children];
+  for (const item of items) item.hidden = cutoff !== null && Number(item.dataset.score) < cutoff;
+  setText($("#cutoff-value"), cutoff === null ? "none" : cutoff.toFixed(2));
+  $("#cutoff").setAttribute("aria-valuetext", cutoff === null ? "none hidden" : cutoff.toFixed(2));
+  setText($("#shown-count"), `${number(items.filter((item) => !item.hidden).length)} of ${number(items.length)} shown`);
+}
+
+function setCutoff(value) {
+  const { min } = $("#cutoff");
+  cutoff = value <= Number(min) ? null : value;
+  $("#cutoff").value = cutoff ?? min;
+  drawCutoff();
+}
+
+// ---- the view ----
+
+export const title = () => (query ? `Search: ${queryName(query)}` : "Search");
+
+export function start() {
+  const view = $("#search"), input = $("#drop input");
+  input.addEventListener("change", () => { upload(input.files[0]); input.value = ""; });
+  const carriesFile = (event) => [...(event.dataTransfer?.types ?? [])].includes("Files");
+  // A file dropped beside the view would make the browser leave the page.
+  for (const type of ["dragover", "drop"]) addEventListener(type, (event) => { if (carriesFile(event)) event.preventDefault(); });
+  view.addEventListener("dragover", (event) => view.classList.toggle("dropping", carriesFile(event)));
+  view.addEventListener("dragleave", (event) => { if (!view.contains(event.relatedTarget)) view.classList.remove("dropping"); });
+  view.addEventListener("drop", (event) => { view.classList.remove("dropping"); upload(event.dataTransfer?.files[0]); });
+  $("#cutoff").addEventListener("input", (event) => setCutoff(Number(event.target.value)));
+  $("#threshold").addEventListener("click", () => setCutoff(threshold));
+  $("#more-results").addEventListener("click", () => { k += STEP; find(); });
+  $("#query-large").addEventListener("click", () => enlarge(queryImage(query), queryName(query)));
+  on("state", (state) => { if (active) grid.setTotal(state.images); });
+}
+
+export function enter(rest) {
+  const within = active, next = parse(rest);
+  const fresh = !sameTarget(next, query);
+  active = true;
+  query = next;
+  turn += 1;                    // whatever was on its way is for another query
+  $("#grid").hidden = Boolean(query);
+  $("#found").hidden = !query;
+  setText($("#search-title"), query ? "Nearest images" : "All images");
+  if (fresh) [k, cutoff] = [STEP, null];
+  if (fresh) $("#search").scrollTop = 0;
+  grid.setTotal(store.state.images);
+  if (query) find(); else showAll();
+  // What had the focus is hidden now: give it to what replaced it.
+  if (within && fresh) { if (query) $("#search").focus({ preventScroll: true }); else grid.focus(); }
+}
+
+export function leave() {
+  active = false;
+  turn += 1;
+}

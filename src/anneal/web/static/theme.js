@@ -1,0 +1,5 @@
+// Runs before the first paint (a classic script in <head>), so that a chosen theme does not flash.
+try {
+  const theme = localStorage.getItem("anneal.theme");
+  if (theme) document.documentElement.dataset.theme = theme;
+} catch { /* storage is blocked: the system's theme it is */ }
