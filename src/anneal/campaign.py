@@ -120,7 +120,7 @@ class Model:
     bits: float
     minutes: float  # of looking
     p5: Estimate
-    precision: Estimate | None  # of "similar", where there is a threshold
+    precision: Estimate | None  # of "similar", where the model has a limit
 
 
 class Campaign:
@@ -454,10 +454,10 @@ class Campaign:
             unsure=verdicts.count(Verdict.UNSURE),
             held_back=sum(row.strategy == AUDIT for row in rows),
             labels=len(self.store.labels()),
-            implied=closure.relations.implied(answers),
+            implied=int(closure.relations.implied(answers)),
             contradictions=len(closure.contradictions),
             rounds=len(self.store.rounds()),
-            queued=sum(u and pair not in judged for u, pair in zip(unknown, queue.pairs, strict=True)),
+            queued=sum(bool(u) and p not in judged for u, p in zip(unknown, queue.pairs, strict=True)),
             share=self.share(),
         )
 
@@ -489,10 +489,10 @@ class Campaign:
             top = self._top(number, relations)
             if top is None:
                 continue
-            at, n, alpha = _places(noted, number, pairs), len(self.images), about.get("alpha", math.nan)
+            at, n, limit = _places(noted, number, pairs), len(self.images), about.get("limit", math.nan)
             p5 = quality.precision_at_5(drawn, at, open_, n, top)
-            told = not math.isnan(alpha)
-            precision = quality.precision_of_similar(drawn, at, open_, n, alpha) if told else None
+            told = not math.isnan(limit)
+            precision = quality.precision_of_similar(drawn, at, open_, n, limit) if told else None
             cost = {name: about.get(name, 0) for name in start}
             found.append(Model(number, int(cost["answers"]), cost["bits"], cost["minutes"], p5, precision))
         return found

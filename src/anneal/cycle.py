@@ -172,10 +172,17 @@ def turn(campaign: Campaign, backbone: Backbone, watch: Watch = unwatched) -> Le
         top = audit.top(learned.vectors, campaign.images, plan.rng(5))
     save_model(campaign, learned.fitted.encoder, number)
     save(campaign.round_folder(number), vectors=learned.vectors, top=top)
-    told = {"alpha": learned.alpha, "loss": learned.fitted.loss, "seconds": learned.seconds}
-    about = {**cost, "row": row, "lean": lean, **told}
+    told = {"alpha": learned.alpha, "limit": _limit(learned.vectors, answers), "loss": learned.fitted.loss}
+    about = {**cost, "row": row, "lean": lean, **told, "seconds": learned.seconds}
     store.finish_round(number, about, audit.mixed(asked, lot.asked), lot.kept)
     return learned
+
+
+def _limit(vectors: Floats, answers: Answers) -> float:
+    """From which similarity on the model calls a pair similar, going by the pairs that were judged."""
+    similar, dissimilar = answers.given(Verdict.SIMILAR), answers.given(Verdict.DISSIMILAR)
+    kinds = np.repeat([True, False], [len(similar), len(dissimilar)])
+    return uncertainty.limit(pairwise(vectors, similar.then(dissimilar)), kinds)
 
 
 def started(campaign: Campaign, backbone: Backbone, number: int) -> Encoder | None:

@@ -95,6 +95,20 @@ def balanced(levels: Floats, similar: NDArray[np.bool_], share: float) -> float:
     return float(np.exp(-(middle + logit(share) / k)))
 
 
+def limit(s: Floats, similar: NDArray[np.bool_]) -> float:
+    """The similarity from which on a pair is called similar: where the share of similar pairs below it and
+    that of dissimilar ones above it are least, together; nan until there is one of each."""
+    if similar.all() or not similar.any():
+        return float("nan")
+    order = np.argsort(s)
+    below = np.concatenate([[0], np.cumsum(similar[order])]) / similar.sum()
+    above = 1 - np.concatenate([[0], np.cumsum(~similar[order])]) / (~similar).sum()
+    ends = np.concatenate([[s[order[0]]], s[order], [s[order[-1]]]])
+    cuts = (ends[:-1] + ends[1:]) / 2  # cut i lies before the i-th pair
+    best = np.flatnonzero(below + above <= (below + above).min() + 1e-12)
+    return float(cuts[best[len(best) // 2]])
+
+
 def mgue_score(s: Floats, threshold: float) -> Floats:
     """−|s − α_t|"""
     score: Floats = -np.abs(s - threshold)

@@ -32,6 +32,7 @@ from anneal.web.pictures import Pictures, jpeg
 STATIC = Path(__file__).parent / "static"
 PIXELS = 100_000_000  # of an image that is brought to search with
 SILENT = 10.0  # seconds without a sign of life after which the machine is taken to be away
+VAGUE = 0.8  # an interval as wide as this says nothing and is not shown
 FOREVER = {"cache-control": "private, max-age=31536000, immutable"}
 WORDS: dict[int, str] = {UNKNOWN: "none"} | {int(verdict): verdict.name.lower() for verdict in Verdict}
 NUMBERS = {word: number for number, word in WORDS.items()}
@@ -151,23 +152,23 @@ class Desk:
         except AnnealError as error:
             return {"key": event.key, "error": str(error)}
 
-    def alpha(self) -> float | None:
+    def limit(self) -> float | None:
         """The similarity from which on the newest model calls a pair similar."""
         rounds = self.campaign.store.rounds()
-        found = rounds[-1][1].get("alpha", math.nan) if rounds else math.nan
-        return None if math.isnan(found) else float(found)
+        found = rounds[-1][1].get("limit", math.nan) if rounds else math.nan
+        return None if math.isnan(found) else round(float(found), 4)
 
     def rows(self, rows: list[Row]) -> list[dict[str, Any]]:
         """Answers as the page shows them, with what the newest model thinks of them."""
         if not rows:
             return []
         pairs = Pairs.of([row.a for row in rows], [row.b for row in rows])
-        scores, alpha = pairwise(self.campaign.vectors(), pairs), self.alpha()
-        return [self._row(row, float(s), alpha) for row, s in zip(rows, scores, strict=True)]
+        scores, limit = pairwise(self.campaign.vectors(), pairs), self.limit()
+        return [self._row(row, float(s), limit) for row, s in zip(rows, scores, strict=True)]
 
-    def _row(self, row: Row, score: float, alpha: float | None) -> dict[str, Any]:
+    def _row(self, row: Row, score: float, limit: float | None) -> dict[str, Any]:
         sign = {int(Verdict.SIMILAR): 1, int(Verdict.DISSIMILAR): -1}.get(row.verdict)
-        doubt = None if alpha is None or sign is None else round(sign * (alpha - score), 4)
+        doubt = None if limit is None or sign is None else round(sign * (limit - score), 4)
         return {
             "id": row.id,
             "a": row.a,
@@ -195,7 +196,7 @@ class Desk:
 
 def _machine_text(state: str, about: dict[str, Any], fresh: int, needed: int) -> str:
     if state == "learning":
-        return f"The machine is learning ({about.get('step', '')})."
+        return f"The machine is {about.get('step', 'learning')}."
     if state == "failed":
         left = max(round(about.get("again", 0) - time.time()), 0)
         return f"The machine's last turn failed: {about.get('error', '')} It tries again in {left} s."
@@ -323,7 +324,7 @@ def create(campaign: Campaign, token: str = "") -> FastAPI:
             if query is not None:
                 outside, number = desk.vector_of(query)
                 wanted = [outside]
-            vectors, alpha = campaign.vectors_of(number), desk.alpha()
+            vectors, threshold = campaign.vectors_of(number), desk.limit()
         wanted += [np.asarray(vectors[i]) for i in own + more]
         if not wanted:
             raise HTTPException(422, "Say what to look for: image=ID, query=ID or plus=IDS.")
@@ -334,7 +335,7 @@ def create(campaign: Campaign, token: str = "") -> FastAPI:
             {"id": i, "name": desk.archive.paths[i], "score": round(s, 4)}
             for i, s in zip(found.ids[0].tolist(), found.scores[0].tolist(), strict=True)
         ]
-        return {"round": None if number == FROZEN else number, "threshold": alpha, "results": results}
+        return {"round": None if number == FROZEN else number, "threshold": threshold, "results": results}
 
     @app.post("/api/queries", status_code=202)
     async def bring(request: Request) -> dict[str, str]:
@@ -439,7 +440,7 @@ def _about(desk: Desk, row: Row, wanted: str) -> bool:
 def _model(model: Model, measured: bool) -> dict[str, Any]:
     def spread(name: str, estimate: quality.Estimate | None) -> dict[str, float | None]:
         low, high = ("low", "high") if name == "p5" else (f"{name}_low", f"{name}_high")
-        if estimate is None or not measured:
+        if estimate is None or not measured or estimate.high - estimate.low > VAGUE:
             return {name: None, low: None, high: None}
         return {name: round(estimate.value, 4), low: round(estimate.low, 4), high: round(estimate.high, 4)}
 
