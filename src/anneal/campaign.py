@@ -7,6 +7,7 @@ features) and ``rounds/`` (the model and the vectors of each round).
 from __future__ import annotations
 
 import math
+import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -141,6 +142,7 @@ class Campaign:
             self.images: Ids = np.array(saved["images"], dtype=np.int64)
             self._archive = saved["archive"]
             self.size = int(saved["size"])  # images in the archive
+            self.id = str(saved.get("id", ""))  # tells it from any other, whatever the folder is called
         except KeyError:
             raise CampaignError(
                 f"{folder} holds a campaign that was never finished being made: run init again."
@@ -164,7 +166,8 @@ class Campaign:
             store.queue(first)
         if audit is not None:
             store.add_audit(audit)
-        store.set(plan=asdict(plan), images=images.tolist(), archive=where, size=len(archive))
+        made = {"plan": asdict(plan), "images": images.tolist(), "archive": where, "size": len(archive)}
+        store.set(**made, id=uuid.uuid4().hex)
         return cls(folder, store)
 
     @classmethod

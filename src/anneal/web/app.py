@@ -83,8 +83,9 @@ class Desk:
         self._models: tuple[Any, list[Model]] | None = None
 
     def models(self) -> list[Model]:
-        """How good each model is, worked out again when an answer or a model is new."""
-        version = (self.campaign.store.newest(), self.campaign.newest())
+        """How good each model is, worked out again when there is a model or a held-back answer more: what
+        the other answers add in between is not worth doing it after each of them."""
+        version = (self.campaign.standing().held_back, self.campaign.newest())
         if self._models is None or self._models[0] != version:
             self._models = version, self.campaign.models()
         return self._models[1]
@@ -117,6 +118,7 @@ class Desk:
         mine = next((who for who in campaign.people() if who["annotator"] == annotator), None)
         return {
             "campaign": campaign.folder.resolve().name,
+            "id": campaign.id,
             "criterion": campaign.criterion,
             "images": campaign.size,
             "standing": standing,

@@ -22,7 +22,7 @@ export function setAnnotator(name) {
 
 export function accept(state) {
   // Another campaign is served at this address now: nothing on this page is about it.
-  if (store.state && store.state.campaign !== state.campaign) {
+  if (store.state && store.state.id !== state.id) {
     location.reload();
     throw new ApiError(0, "Another campaign is served here now.");    // a reload takes a moment: do nothing more
   }
@@ -31,7 +31,7 @@ export function accept(state) {
 }
 
 // Images are cached for ever by address, and the same address may serve another campaign tomorrow.
-const of = () => `?of=${encodeURIComponent(`${store.state?.campaign} ${store.state?.images}`)}`;
+const of = () => `?of=${encodeURIComponent(store.state?.id ?? "")}`;
 export const imageUrl = (id) => `/api/images/${id}${of()}`;
 export const thumbUrl = (id) => `/api/thumbs/${id}${of()}`;
 

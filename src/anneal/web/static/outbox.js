@@ -92,7 +92,7 @@ function take(holder, before = Infinity) {
 export function put(event, note = {}) {
   lastSlot = Math.max(lastSlot + 1, Date.now());
   const entry = { ...note, event: { key: newKey(), ...event }, annotator: store.annotator,
-    campaign: store.state.campaign, put: Date.now() };
+    campaign: store.state.id, put: Date.now() };
   const slot = `${SPACE}${store.holder}/${lastSlot}`;
   if (!keep.set(slot, JSON.stringify(entry))) unsaved = true;
   pending.push({ ...entry, slot });
@@ -101,7 +101,7 @@ export function put(event, note = {}) {
   return entry.event.key;
 }
 
-const ours = () => pending.filter((entry) => entry.campaign === store.state?.campaign);
+const ours = () => pending.filter((entry) => entry.campaign === store.state?.id);
 export const unsentCount = () => ours().length;
 
 /** What the events not yet acknowledged will have done: pairs closed and reopened, changes of the tally. */
