@@ -6,13 +6,21 @@ READY := $(VENV)/.ready
 # The real archives the tests use, where they are at hand; without them those tests say so and skip.
 export ANNEAL_DATA ?= $(wildcard ../shared/data)
 
-.PHONY: demo test check bench results clean
+.PHONY: demo test browser check bench results clean
 
 demo: $(READY)
 	$(BIN)/anneal demo --out demo
 
-test: $(READY)
+test: $(READY) browser
 	$(BIN)/python -m pytest
+
+# The page is tested in Debian's Chromium, installed where that can be done.
+browser:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
+	  echo "There is no Chromium and it could not be installed: the tests of the page in a browser are skipped." \
+	       "Install it (Debian: apt-get install chromium) and run make test again."
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -230,15 +230,22 @@ class Campaign:
         for a, b, whose, by in self.store.leases():
             if whose != holder:
                 held[a, b].add(by)
-        open_ = np.zeros(len(queue.pairs), dtype=bool)
+        open_ = np.zeros(len(queue), dtype=bool)
         for i, pair in enumerate(queue.pairs):
-            people = judged[pair]
-            wanted = 2 if self._asked_twice(pair) else 1  # by so many people
-            settled = bool(known[i]) if wanted == 1 or not people else False
-            others = held[pair]
-            busy = annotator in others or len(people) + len(others) >= wanted
-            open_[i] = not settled and annotator not in people and not busy
-        return list(self._steer(queue, open_))
+            busy = annotator in held[pair] or len(judged[pair]) + len(held[pair]) >= 1
+            open_[i] = not known[i] and not busy
+        fresh = list(self._steer(queue, open_))
+        if not self.overlap:
+            return fresh
+        second = [  # what one person has judged and another is to judge too
+            pair
+            for pair, people in judged.items()
+            if len(people) == 1 and annotator not in people and self._asked_twice(pair) and not held[pair]
+        ]
+        every = max(round(1 / self.overlap), 1)  # so many questions, one of which is such a one
+        for i, pair in enumerate(second):
+            fresh.insert(i * every, pair)
+        return fresh
 
     def _steer(self, queue: Questions, open_: NDArray[np.bool_]) -> Pairs:
         """The open questions in their order; where the latest answers were similar too often or too

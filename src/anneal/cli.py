@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -195,7 +195,8 @@ def label(
 
             webbrowser.open(address)
 
-    serve.serve(opened, host, port, token, worker=True, ready=ready)
+    with suppress(KeyboardInterrupt):
+        serve.serve(opened, host, port, token, ready)
     out.print("Stopped. Every answer is kept.")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -22,9 +23,7 @@ from anneal.web.guard import LOOPBACK
 GRACE = 5.0  # seconds for the machine's process to end by itself
 
 
-def serve(
-    campaign: Campaign, host: str, port: int, token: str, worker: bool, ready: Callable[[str], None]
-) -> None:
+def serve(campaign: Campaign, host: str, port: int, token: str, ready: Callable[[str], None]) -> None:
     """Serve until ctrl-c; ``ready`` is told the address."""
     if host not in LOOPBACK and not token:
         raise UsageError(
@@ -36,7 +35,7 @@ def serve(
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
     name = f"[{host}]" if ":" in host else host
     address = f"http://{name}:{bound.getsockname()[1]}/" + (f"?token={token}" if token else "")
-    with bound, _machine(campaign.folder) if worker else _nothing():
+    with bound, _machine(campaign.folder):
         ready(address)
         server.run(sockets=[bound])
 
@@ -47,14 +46,9 @@ def _bind(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family)
     except OSError as error:
         raise UsageError(
-            f"{host} port {port} cannot be had ({error.strerror or error}): is anneal label running already? "
-            "Else give another --port."
+            f"{host} port {port} cannot be had ({os.strerror(error.errno or 0)}): is anneal label running "
+            "already? Else give another --port."
         ) from error
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
 
 
 @contextmanager

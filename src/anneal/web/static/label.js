@@ -214,7 +214,9 @@ function drawStatus() {
   const bar = $("#machine-bar");
   bar.classList.toggle("still", !busy);
   if (busy) setBar(bar, machine.done, machine.total); else setBar(bar, machine.fresh, machine.needed || 1);
-  setText($("#clashes"), standing.contradictions ? count(standing.contradictions, "contradiction") : "");
+  $("#clashes").hidden = !standing.contradictions;         // a link without words is none
+  setText($("#clashes"), count(standing.contradictions, "contradiction"));
+  $("#stop").hidden = !advice?.stop;
   setText($("#stop"), advice?.stop ? advice.text : "");
   $("#stop").title = advice?.stop ? advice.text : "";
 }
