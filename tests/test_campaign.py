@@ -1,9 +1,11 @@
 """The person's turn: which pair comes next, what an answer and an undo do, how far the campaign is."""
 
+import math
 import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import asdict, replace
@@ -13,15 +15,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.metrics import cohen_kappa_score
 
 from anneal.archive import Archive, open_archive
-from anneal.campaign import Campaign, Plan, Standing, label_pairs
+from anneal.campaign import FROZEN, Campaign, Plan, Standing, label_pairs
 from anneal.errors import AnnealError, ArchiveError, CampaignError, UsageError
-from anneal.pairs import Pairs, Verdict
-from anneal.store import Store
+from anneal.index import unit
+from anneal.pairs import UNKNOWN, Pairs, Verdict
+from anneal.quality import Estimate
+from anneal.store import AUDIT, Audit, Questions, Store
 
 SIMILAR, DISSIMILAR, UNSURE = Verdict
 PLAN = Plan(px=32)
+Pair = tuple[int, int]
 
 
 @pytest.fixture
@@ -49,8 +55,32 @@ def campaign(tmp_path: Path, archive: Archive, closed: Closed) -> Campaign:
     return closed(Campaign.create(tmp_path / "campaign", archive, PLAN, np.arange(len(archive))))
 
 
-def ask(campaign: Campaign, *pairs: tuple[int, int], round: int = 0) -> None:
-    campaign.store.queue(round, Pairs.of(*np.array(pairs).T), "mgue")
+def of(*pairs: Pair) -> Pairs:
+    return Pairs.of(*np.array(pairs, dtype=np.int64).reshape(-1, 2).T)
+
+
+def ask(campaign: Campaign, *pairs: Pair, round: int = 0, audit: tuple[Pair, ...] = ()) -> None:
+    """Queue these, of which some were drawn by lot."""
+    strategies = tuple(AUDIT if pair in audit else "mgue" for pair in pairs)
+    campaign.store.queue(Questions(of(*pairs), round, strategies))
+
+
+def place(campaign: Campaign, vectors: Any = None, model: int = FROZEN) -> None:
+    """Give the campaign a metric space: random, unless told."""
+    folder = campaign.round_folder(model)
+    folder.mkdir(parents=True, exist_ok=True)
+    random = unit(np.random.default_rng(3).normal(size=(campaign.size, 4)))
+    np.save(folder / "vectors.npy", random if vectors is None else vectors)
+
+
+def finish(campaign: Campaign, number: int, about: dict[str, Any] | None = None, *pairs: Pair) -> None:
+    campaign.store.finish_round(number, about or {}, Questions.of(of(*pairs), number + 1, "mgue"))
+
+
+def later(campaign: Campaign, seconds: float) -> None:
+    """So long ago were all leases given."""
+    with closing(sqlite3.connect(campaign.store.path)) as db, db:
+        db.execute("UPDATE leases SET until = until - ?", (seconds,))
 
 
 def events(campaign: Campaign) -> list[tuple[Any, ...]]:
@@ -139,8 +169,9 @@ def naively_known(n: int, answers: dict[tuple[int, int], int]) -> dict[tuple[int
 
 
 def test_a_person_who_knows_the_classes_is_asked_exactly_what_does_not_follow(
-    campaign: Campaign, rng: np.random.Generator
+    campaign: Campaign, tmp_path: Path, closed: Closed, rng: np.random.Generator
 ) -> None:
+    campaign = closed(planned(campaign, tmp_path / "unsteered", share=0.0))
     classes = [0, 1, 2, 0, 1, 0, 0, 2, 1]
     queue = rng.permutation(np.array(list(combinations(range(9), 2))))
     ask(campaign, *queue)
@@ -223,12 +254,585 @@ def test_an_answer_on_what_is_no_pair_or_with_no_verdict_is_refused_and_not_kept
     assert campaign.next_pair() == (0, 1)
 
 
+def test_a_pair_once_asked_keeps_the_round_and_the_strategy_that_asked_it(campaign: Campaign) -> None:
+    ask(campaign, (0, 1), (2, 3), audit=((0, 1),))
+    finish(campaign, 0, {}, (4, 5))  # while (0, 1) and (2, 3) were on somebody's screen
+    for pair in ((0, 1), (2, 3), (8, 9)):
+        campaign.answer(*pair, SIMILAR)
+    assert events(campaign) == [
+        (0, 1, SIMILAR, "me", AUDIT, 0),
+        (2, 3, SIMILAR, "me", "mgue", 0),
+        (8, 9, SIMILAR, "me", "mgue", 1),
+    ]
+
+
+def test_an_event_sent_again_is_heard_once(campaign: Campaign) -> None:
+    numbers = [campaign.answer(0, 1, SIMILAR, key="a", asked=1.5, looked=900) for _ in range(3)]
+    campaign.answer(2, 3, SIMILAR, key="b")
+    assert len(set(numbers)) == 1
+    row = campaign.store.row(numbers[0])
+    assert row is not None
+    assert (row.asked, row.looked, row.key) == (1.5, 900, "a")
+    for _ in range(3):
+        assert campaign.undo(key="c") == (2, 3)
+        assert campaign.correct(numbers[0], UNSURE, key="d") == (0, 1)
+    assert evidence(campaign) == [(0, 1, UNSURE)]
+    assert campaign.store.events() == 4
+
+
+def test_undo_by_key_takes_back_that_one_wherever_it_lies(campaign: Campaign) -> None:
+    for n, pair in enumerate(((0, 1), (2, 3), (4, 5))):
+        campaign.answer(*pair, SIMILAR, key=f"{n}")
+    assert campaign.undo(undoes="1", key="x") == (2, 3)
+    assert campaign.undo(undoes="unheard of") is None
+    assert evidence(campaign) == [(0, 1, SIMILAR), (4, 5, SIMILAR)]
+    assert campaign.undo() == (4, 5)
+    assert campaign.undo() == (0, 1)
+    assert campaign.undo() is None
+
+
+def test_undo_of_a_correction_brings_the_earlier_verdict_and_its_consequences_back(
+    campaign: Campaign,
+) -> None:
+    campaign.answer_all(of((0, 1), (1, 2)), [SIMILAR, SIMILAR])
+    campaign.answer(1, 2, DISSIMILAR)
+    campaign.answer(1, 2, UNSURE)
+    both = of((0, 2), (1, 2))
+    for verdicts in ([UNKNOWN, UNSURE], [DISSIMILAR, DISSIMILAR], [SIMILAR, SIMILAR]):
+        assert campaign.closure().relations.of(both).tolist() == verdicts
+        campaign.undo()
+
+
+def test_a_correction_by_another_keeps_the_annotator_and_notes_who_typed_it(campaign: Campaign) -> None:
+    number = campaign.answer(0, 1, SIMILAR, "ann")
+    assert campaign.correct(number, DISSIMILAR, "bob") == (0, 1)
+    (row,) = campaign.store.standing()
+    assert (row.annotator, row.entered, row.verdict) == ("ann", "bob", DISSIMILAR)
+    assert campaign.correct(row.id, UNSURE, "ann") == (0, 1)
+    assert campaign.store.standing()[0].entered is None
+    assert campaign.undo("bob") == (0, 1)
+    assert evidence(campaign) == [(0, 1, UNSURE)]  # hers came later
+    assert campaign.undo("ann") == (0, 1)
+    assert evidence(campaign) == [(0, 1, SIMILAR)]
+    with pytest.raises(UsageError, match="There is no answer 99"):
+        campaign.correct(99, SIMILAR)
+    with pytest.raises(UsageError, match="A verdict is 1"):
+        campaign.correct(number, 7)
+
+
+def test_a_correction_to_nothing_withdraws_the_answer_and_asks_again(campaign: Campaign) -> None:
+    ask(campaign, (0, 1))
+    number = campaign.answer(0, 1, SIMILAR)
+    assert campaign.next_pair() is None
+    campaign.correct(number, UNKNOWN)
+    assert (evidence(campaign), campaign.next_pair()) == ([], (0, 1))
+    campaign.undo()
+    assert evidence(campaign) == [(0, 1, SIMILAR)]
+
+
+def test_an_unsure_pair_comes_back_before_all_others_once_it_is_to_be_asked_again(campaign: Campaign) -> None:
+    ask(campaign, (0, 1), (2, 3), (4, 5), audit=((2, 3),))
+    rows = [campaign.answer(*pair, UNSURE) for pair in ((0, 1), (2, 3))]
+    finish(campaign, 0, {}, (6, 7))
+    assert campaign.take("me", "h", 1) == [(6, 7)]
+    assert campaign.again([*rows, 99]) == 2
+    assert campaign.take("me", "other", 2) == [(0, 1), (2, 3)]
+    campaign.answer(2, 3, SIMILAR)
+    assert events(campaign)[-1] == (2, 3, SIMILAR, "me", AUDIT, 1)  # held back, as it was
+
+
+def test_a_pair_asked_again_in_its_own_round_is_asked_once(campaign: Campaign) -> None:
+    # Fails: the queue then holds it twice, and Store.lease dies of the second (sqlite3.IntegrityError).
+    place(campaign)
+    ask(campaign, (0, 1), (2, 3))
+    campaign.again([campaign.answer(0, 1, UNSURE)])
+    assert campaign.standing().queued == 2
+    assert campaign.take("me", "h", 2) == [(0, 1), (2, 3)]
+
+
+# -- several people, several screens ---------------------------------------------------------------
+
+
+def test_what_a_screen_has_taken_stays_and_keeps_its_order(campaign: Campaign) -> None:
+    asked = [(8, 9), (0, 1), (6, 7), (2, 3), (4, 5)]
+    ask(campaign, *asked)
+    assert campaign.take("me", "h", 3) == asked[:3]
+    ask(campaign, *reversed(asked))
+    assert campaign.take("me", "h", 5) == [*asked[:3], (4, 5), (2, 3)]
+    campaign.answer(0, 1, SIMILAR)
+    assert campaign.take("me", "h", 4) == [(8, 9), (6, 7), (4, 5), (2, 3)]
+    assert campaign.take("me", "h", 1) == [(8, 9)]
+
+
+def test_what_has_become_implied_is_taken_from_the_screen(campaign: Campaign) -> None:
+    ask(campaign, (0, 1), (1, 2), (0, 2), (3, 4))
+    assert campaign.take("me", "h", 4) == [(0, 1), (1, 2), (0, 2), (3, 4)]
+    campaign.answer(0, 1, SIMILAR)
+    campaign.answer(1, 2, DISSIMILAR, "somebody else")
+    assert campaign.take("me", "h", 1) == [(3, 4)]
+    campaign.undo("somebody else")
+    place(campaign)
+    assert set(campaign.take("me", "h", 3)) == {(3, 4), (1, 2), (0, 2)}
+
+
+def test_leases_run_out_after_five_minutes(campaign: Campaign) -> None:
+    ask(campaign, (0, 1), (2, 3))
+    assert campaign.take("me", "one", 1) == [(0, 1)]
+    later(campaign, 290)
+    assert campaign.take("you", "two", 1) == [(2, 3)]
+    later(campaign, 20)
+    assert campaign.take("you", "three", 1) == [(0, 1)]
+
+
+@pytest.mark.parametrize("overlap", [0.0, 0.5])
+def test_no_two_screens_ever_show_the_same_pair(
+    campaign: Campaign, rng: np.random.Generator, overlap: float
+) -> None:
+    place(campaign)
+    campaign.store.set(overlap=overlap)
+    ask(campaign, *list(combinations(range(9), 2)))
+    screens = {"one": "ann", "two": "ann", "three": "bob", "four": "carl"}
+    shown: dict[str, list[Pair]] = {screen: [] for screen in screens}
+    for _ in range(60):
+        screen = str(rng.choice(list(screens)))
+        act = rng.choice(["take", "answer", "undo"], p=[0.5, 0.4, 0.1])
+        if act == "take":
+            shown[screen] = campaign.take(screens[screen], screen, int(rng.integers(1, 5)))
+        elif act == "answer" and shown[screen]:
+            pair = shown[screen].pop(0)
+            campaign.answer(*pair, SIMILAR if pair[0] % 3 == pair[1] % 3 else DISSIMILAR, screens[screen])
+        elif act == "undo":
+            campaign.undo(screens[screen])
+        every = [pair for pairs in shown.values() for pair in pairs]
+        assert len(every) == len(set(every)), shown
+
+
+def test_screens_that_take_at_the_same_moment_take_different_pairs(campaign: Campaign) -> None:
+    """Each in a thread with the file open for itself, as two processes would."""
+    # Fails: Campaign.take looks at the leases in one step and writes its own in another.
+    ask(campaign, *list(combinations(range(20), 2)))
+    for attempt in range(5):
+        taken: dict[int, list[Pair]] = {}
+        start = threading.Barrier(4)
+
+        def take(number: int, attempt: int = attempt, start: Any = start, taken: Any = taken) -> None:
+            with closing(Campaign.open(campaign.folder)) as own:
+                start.wait()
+                taken[number] = own.take(f"annotator {number}", f"{attempt} {number}", 6)
+
+        threads = [threading.Thread(target=take, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        every = [pair for pairs in taken.values() for pair in pairs]
+        assert len(every) == len(set(every)) == 24
+
+
+def everybody_answers(campaign: Campaign, people: list[str], turns: int) -> dict[Pair, list[str]]:
+    """All say the same, a pair at a time, until they are asked nothing that was in the queue; who said it."""
+    queue = set(campaign.store.questions().pairs)
+    said: dict[Pair, list[str]] = {pair: [] for pair in queue}
+    for turn in range(turns):
+        who = people[turn % len(people)]
+        for pair in campaign.take(who, f"screen of {who}", 1):
+            campaign.answer(*pair, UNSURE, who)  # implies nothing
+            if pair in queue:
+                said[pair].append(who)
+    return said
+
+
+def test_without_overlap_nobody_judges_what_another_did(campaign: Campaign) -> None:
+    place(campaign)
+    ask(campaign, *list(combinations(range(8), 2)))
+    said = everybody_answers(campaign, ["ann", "bob", "carl"], 40)
+    assert {len(people) for people in said.values()} == {1}
+
+
+@pytest.mark.parametrize("overlap", [0.2, 0.5, 1.0])
+def test_overlap_gives_its_share_of_the_pairs_to_exactly_two_people(
+    campaign: Campaign, overlap: float
+) -> None:
+    place(campaign)
+    campaign.store.set(overlap=overlap)
+    ask(campaign, *list(combinations(range(14), 2)))  # 91
+    said = everybody_answers(campaign, ["ann", "bob", "carl"], 260)
+    assert {len(people) for people in said.values()} <= {1, 2}
+    assert all(len(set(people)) == len(people) for people in said.values())
+    twice = sum(len(people) == 2 for people in said.values()) / len(said)
+    assert twice == pytest.approx(overlap, abs=0.12)
+
+
+def test_somebody_who_corrects_herself_does_not_bring_in_a_third(campaign: Campaign) -> None:
+    # Fails: her second answer ends the other's lease too, see test_store.
+    place(campaign)
+    campaign.store.set(overlap=1.0)
+    ask(campaign, (0, 1))
+    campaign.answer(0, 1, UNSURE, "ann")
+    assert (0, 1) in campaign.take("bob", "two", 1)
+    campaign.answer(0, 1, SIMILAR, "ann")
+    assert (0, 1) not in campaign.take("carl", "three", 6)
+
+
+def test_a_queue_that_has_run_dry_is_filled_with_pairs_nobody_knows(campaign: Campaign) -> None:
+    place(campaign)
+    ask(campaign, (0, 1), (2, 3))
+    campaign.answer_all(of((0, 1), (2, 3)), [SIMILAR, DISSIMILAR])
+    seen: list[Pair] = []
+    for _ in range(30):
+        (pair,) = campaign.take("me", "h", 1)
+        assert campaign.closure().relations.of(of(pair)).tolist() == [UNKNOWN]
+        seen.append(pair)
+        campaign.answer(*pair, UNSURE)
+    assert len(set(seen)) == 30
+    assert {strategy for *_, strategy, _ in events(campaign)[2:]} == {"cold"}
+    assert {number for *_, number in events(campaign)} == {0}
+
+
+def test_when_every_pair_is_known_there_is_nothing_left_to_take(
+    tmp_path: Path, archive: Archive, closed: Closed
+) -> None:
+    small = closed(Campaign.create(tmp_path / "small", archive, PLAN, np.array([3, 5, 8])))
+    place(small)
+    said: list[Pair] = []
+    while taken := small.take("me", "h", 6):
+        said += taken[:1]
+        small.answer(*taken[0], UNSURE)
+    assert sorted(said) == [(3, 5), (3, 8), (5, 8)]
+
+
+# -- steering --------------------------------------------------------------------------------------
+
+LINE = np.stack(
+    [np.cos(np.linspace(0, 3, 120)), np.sin(np.linspace(0, 3, 120))], axis=1
+)  # 0 is farthest from 119
+NEAR, FAR, DRAWN = [(50, 51), (60, 62), (70, 73)], [(0, 80), (1, 95), (2, 110)], [(10, 119), (20, 21)]
+MIXED = [NEAR[0], DRAWN[0], FAR[0], NEAR[1], DRAWN[1], FAR[1], NEAR[2], FAR[2]]
+
+
+@pytest.mark.parametrize(
+    ("similar", "expected"),
+    [
+        (5, MIXED),  # of ten: as it should be
+        (8, [FAR[0], DRAWN[0], FAR[1], FAR[2], DRAWN[1], NEAR[0], NEAR[1], NEAR[2]]),
+        (2, [NEAR[0], DRAWN[0], NEAR[1], NEAR[2], DRAWN[1], FAR[0], FAR[1], FAR[2]]),
+    ],
+)
+def test_less_similar_pairs_come_first_while_too_many_are_similar_and_the_other_way_round(
+    campaign: Campaign, similar: int, expected: list[Pair]
+) -> None:
+    place(campaign, LINE)
+    for i in range(10):
+        campaign.answer(100 + i, 110 + i, SIMILAR if i < similar else DISSIMILAR)
+    assert campaign.share() == similar / 10
+    ask(campaign, *MIXED, audit=tuple(DRAWN))
+    assert campaign.take("me", "h", 8) == expected  # what was drawn by lot keeps its place
+
+
+def test_a_share_is_that_of_the_last_fifty_chosen_questions(campaign: Campaign) -> None:
+    ask(campaign, *((i, 100) for i in range(100)), audit=tuple((i, 100) for i in range(90, 100)))
+    for i in range(90):
+        assert campaign.share() == (
+            None if i < 10 else pytest.approx(sum(j >= 40 for j in range(max(i - 50, 0), i)) / min(i, 50))
+        )
+        campaign.answer(i, 100, SIMILAR if i >= 40 else DISSIMILAR)
+    for i in range(90, 100):
+        campaign.answer(i, 100, DISSIMILAR)  # held back
+    campaign.answer(0, 1, UNSURE)
+    assert campaign.share() == 1.0
+
+
+@pytest.mark.parametrize(("share", "aim"), [(0.5, (0.3, 0.7)), (0.4, (0.2, 0.6)), (0.0, None)])
+def test_the_aim_is_around_the_plans_share(
+    campaign: Campaign, tmp_path: Path, closed: Closed, share: float, aim: tuple[float, float] | None
+) -> None:
+    assert closed(planned(campaign, tmp_path / "other", share=share)).aim == aim
+
+
+def answered_at_levels(campaign: Campaign, middle: float, n: int = 60) -> None:
+    """The first round: questions at all levels, similar above ``middle``."""
+    levels = np.exp(np.random.default_rng(0).uniform(np.log(1e-3), 0, n))
+    pairs = of(*list(combinations(range(12), 2))[:n])
+    campaign.store.queue(Questions.of(pairs, 0, "cold", levels.tolist()))
+    noisy = levels * np.exp(np.random.default_rng(1).normal(size=n) / 2) < middle
+    campaign.answer_all(pairs, np.where(noisy, SIMILAR, DISSIMILAR).tolist())
+
+
+def test_the_first_lean_is_from_the_threshold_to_where_enough_are_dissimilar(campaign: Campaign) -> None:
+    answered_at_levels(campaign, 0.1)
+    reached = [level * math.exp(campaign.lean(level)) for level in (1e-4, 1e-3, 1e-2)]
+    assert reached == pytest.approx([reached[0]] * 3)  # wherever the threshold lies
+    assert 0.03 < reached[0] < 0.1
+    assert campaign.lean(0.1) == 0.0  # in the middle it is well
+    assert campaign.lean(math.nan) == 0.0
+
+
+@pytest.mark.parametrize("level", [0.001, 0.05, 0.3, 0.9])
+def test_a_lean_is_never_negative(campaign: Campaign, level: float) -> None:
+    # Fails: the first branch of Campaign.lean is not clamped. With the threshold at level 0.9 and similar
+    # pairs at levels below 0.1 alone it leans back, by log(high / level) < 0.
+    answered_at_levels(campaign, 0.1)
+    assert campaign.lean(level) >= 0
+    for before in (0.0, 0.5, 3.0):
+        finish(campaign, 0, {"lean": before})
+        assert campaign.lean(level) >= 0
+        with closing(Campaign.open(campaign.folder)) as other:
+            other.answer_all(of(*((i, 90) for i in range(20, 40))), [DISSIMILAR] * 20)
+            assert other.lean(level) >= 0
+
+
+@pytest.mark.parametrize("share", [0.1, 0.2, 0.3, 0.7, 0.8, 0.9])
+def test_a_lean_is_a_number_whatever_the_plan_aims_at(
+    campaign: Campaign, tmp_path: Path, closed: Closed, share: float
+) -> None:
+    other = closed(planned(campaign, tmp_path / "other", share=share))
+    answered_at_levels(other, 0.1)
+    assert math.isfinite(other.lean(0.05))
+
+
+def test_a_lean_follows_the_share_of_the_last_round(campaign: Campaign) -> None:
+    pairs = of(*((i, 100) for i in range(20)))
+
+    def lean(similar: int, before: float) -> float:
+        finish(campaign, 0, {"lean": before}, *pairs)
+        campaign.answer_all(pairs, [SIMILAR] * similar + [DISSIMILAR] * (20 - similar))
+        return campaign.lean(0.01)
+
+    assert lean(10, 0.0) == 0.0
+    assert lean(10, 1.0) == 0.5  # it fades where the share is as it should be
+    assert 0 < lean(17, 0.0) < lean(20, 0.0) <= 0.5
+    assert lean(1, 1.0) < lean(10, 1.0) < lean(20, 1.0)
+    assert lean(0, 0.2) == 0.0
+
+
+def test_without_an_aim_or_with_few_answers_there_is_no_lean(
+    campaign: Campaign, tmp_path: Path, closed: Closed
+) -> None:
+    other = closed(planned(campaign, tmp_path / "other", share=0.0))
+    for each in (campaign, other):
+        assert each.lean(0.01) == 0.0
+    answered_at_levels(other, 0.1)
+    assert other.lean(1e-4) == 0.0
+    finish(other, 0, {"lean": 2.0})
+    assert other.lean(1e-4) == 0.0
+    answered_at_levels(campaign, 0.1, 9)
+    assert campaign.lean(1e-4) == 0.0
+
+
+# -- held back -------------------------------------------------------------------------------------
+
+
+def test_what_is_held_back_is_neither_learnt_from_nor_asked_again(campaign: Campaign) -> None:
+    place(campaign)
+    ask(campaign, (0, 1), (1, 2), (0, 2), audit=((0, 1),))
+    campaign.answer(0, 1, SIMILAR)
+    campaign.answer(1, 2, SIMILAR)
+    assert evidence(campaign) == [(1, 2, SIMILAR), (0, 1, UNSURE)]
+    assert campaign.take("me", "h", 1) == [(0, 2)]  # it does not follow
+    assert (campaign.standing().held_back, campaign.standing().implied, campaign.standing().answers) == (
+        1,
+        0,
+        2,
+    )
+    assert (campaign.due()[0], campaign.store.fresh(0)) == (1, 1)
+    ask(campaign, (0, 1), round=1)
+    assert (0, 1) not in campaign.take("me", "h", 6)
+    campaign.undo()
+    campaign.undo()
+    assert evidence(campaign) == []
+
+
+def test_what_is_held_back_contradicts_nothing(campaign: Campaign) -> None:
+    ask(campaign, (0, 2), (0, 1), (1, 2), audit=((0, 2),))
+    for pair, verdict in (((0, 2), DISSIMILAR), ((0, 1), SIMILAR), ((1, 2), SIMILAR)):
+        campaign.answer(*pair, verdict)
+    assert campaign.contradictions() == []
+    assert campaign.closure().relations.of(of((0, 2))).tolist() == [SIMILAR]
+
+
+def test_a_contradiction_names_the_rows_behind_it(campaign: Campaign) -> None:
+    ask(campaign, (8, 9), (0, 1), audit=((8, 9),))
+    campaign.answer(8, 9, SIMILAR)  # held back: its row must not shift the others
+    campaign.answer(5, 6, SIMILAR)
+    rows = [
+        campaign.answer(0, 1, SIMILAR, "ann"),
+        campaign.answer(1, 2, SIMILAR, "bob"),
+        campaign.answer(0, 2, DISSIMILAR, "carl"),
+    ]
+    campaign.answer(0, 3, SIMILAR)
+    (found,) = campaign.contradictions()
+    assert [(row.id, row.annotator) for row in found] == list(zip(rows, ("ann", "bob", "carl"), strict=True))
+    campaign.correct(rows[2], SIMILAR)
+    assert campaign.contradictions() == []
+
+
+def test_a_contradiction_with_labels_shows_the_answers_in_it(campaign: Campaign) -> None:
+    campaign.label([(0, "x"), (1, "x")])
+    number = campaign.answer(0, 1, DISSIMILAR)
+    assert [[row.id for row in rows] for rows in campaign.contradictions()] == [[number]]
+
+
+def test_the_closure_is_made_anew_when_anything_is_said_by_anybody(
+    campaign: Campaign, closed: Closed
+) -> None:
+    other = closed(Campaign.open(campaign.folder))
+    before = campaign.closure()
+    assert campaign.closure() is before
+    other.answer(0, 1, SIMILAR)
+    assert campaign.closure().relations.of(of((0, 1))).tolist() == [SIMILAR]
+    other.undo()
+    assert campaign.closure().relations.of(of((0, 1))).tolist() == [UNKNOWN]
+    other.label([(4, "x"), (5, "x")])
+    assert campaign.closure().relations.of(of((4, 5))).tolist() == [SIMILAR]
+
+
+# -- how good, how much, how alike -----------------------------------------------------------------
+
+
+def test_cost_is_answers_bits_and_minutes_without_the_pauses(campaign: Campaign) -> None:
+    assert campaign.cost() == {"answers": 0, "bits": 0.0, "minutes": 0.0}
+    campaign.answer(0, 1, SIMILAR, looked=30_000)
+    campaign.answer(2, 3, SIMILAR, looked=3_600_000)  # counts as a minute
+    campaign.answer(4, 5, UNSURE)
+    campaign.label((i, "wxyz"[i % 4]) for i in range(10))
+    assert campaign.cost() == {"answers": 3, "bits": 3 + 10 * 2, "minutes": 1.5}
+
+
+def test_a_turn_is_due_when_a_third_of_a_round_is_new(campaign: Campaign) -> None:
+    assert campaign.due() == (0, 34)
+    campaign.answer_all(of((0, 1), (2, 3), (4, 5)), [SIMILAR] * 3)
+    assert campaign.due() == (3, 34)
+    finish(campaign, 0, {"row": 2})
+    assert campaign.due() == (1, 34)  # one came in while the machine learnt
+
+
+def test_people_are_listed_with_how_much_and_how_fast(campaign: Campaign) -> None:
+    for i in range(30):
+        campaign.answer(i, 99, UNSURE if i % 3 == 0 else SIMILAR, "bob", looked=60_000 if i < 10 else 3_000)
+    campaign.answer(0, 1, SIMILAR, "ann")
+    assert campaign.people() == [
+        {"annotator": "ann", "answers": 1, "unsure": 0, "per_minute": None},
+        {"annotator": "bob", "answers": 30, "unsure": 10, "per_minute": 20.0},
+    ]
+
+
+def test_agreement_is_cohens_on_the_pairs_two_people_share(
+    campaign: Campaign, rng: np.random.Generator
+) -> None:
+    assert campaign.agreement() == []
+    pairs = of(*((i, 100) for i in range(40)))
+    said = {who: rng.choice([1, 2, 3], 40, p=[0.6, 0.3, 0.1]) for who in ("ann", "bob")}
+    for who, first, last in (("ann", 0, 30), ("bob", 10, 40)):
+        campaign.answer_all(pairs[first:last], said[who][first:last].tolist(), who)
+    campaign.answer(0, 1, SIMILAR, "carl")
+    (found,) = campaign.agreement()
+    both = said["ann"][10:30], said["bob"][10:30]
+    assert found == {
+        "one": "ann",
+        "other": "bob",
+        "pairs": 20,
+        "agreement": pytest.approx((both[0] == both[1]).mean()),
+        "kappa": pytest.approx(cohen_kappa_score(*both)),
+    }
+
+
+def test_shares_are_those_of_each_rounds_chosen_questions(campaign: Campaign) -> None:
+    ask(campaign, (0, 1), (2, 3), (4, 5), (6, 7), audit=((6, 7),))
+    for pair, verdict in (((0, 1), SIMILAR), ((2, 3), DISSIMILAR), ((4, 5), UNSURE), ((6, 7), SIMILAR)):
+        campaign.answer(*pair, verdict)
+    finish(campaign, 0, {}, (8, 9))
+    campaign.answer(8, 9, SIMILAR)
+    assert campaign.shares() == [
+        {"round": 0, "answers": 2, "similar": 0.5},
+        {"round": 1, "answers": 1, "similar": 1.0},
+    ]
+
+
+def audited(campaign: Campaign, *drawn: Pair, model: int = FROZEN) -> None:
+    """These were drawn by lot, each of them the other's nearest, and are asked."""
+    draws = [(model, number, a, b) for number, (a, b) in enumerate(drawn)]
+    campaign.store.add_audit(Audit(draws, [(model, a, b, 0, 0, 0.9) for a, b in drawn]))
+    top = np.array([[query, *range(query + 1, query + 6)] for query in range(0, 60, 6)])
+    place(campaign, model=model)
+    np.save(campaign.round_folder(model) / "top.npy", top)
+    ask(campaign, *drawn, round=model + 1, audit=drawn)
+
+
+def p5(campaign: Campaign) -> Estimate:
+    (model,) = campaign.models()
+    assert (model.round, model.answers, model.precision) == (FROZEN, 0, None)
+    return model.p5
+
+
+def test_a_model_is_as_good_as_the_held_back_answers_say(campaign: Campaign) -> None:
+    drawn = [(i, i + 60) for i in range(20)]
+    audited(campaign, *drawn)
+    assert p5(campaign) == Estimate(0.5, 0.0, 1.0)
+    for n, pair in enumerate(drawn):
+        campaign.answer(*pair, SIMILAR if n % 4 else DISSIMILAR)
+    assert p5(campaign).value == pytest.approx(0.75)
+    assert 0.5 < p5(campaign).low < 0.6 < 0.85 < p5(campaign).high < 0.92
+    campaign.answer(0, 1, SIMILAR)  # 1 is among the results of 0: 1 of 50 is known
+    assert p5(campaign).value == pytest.approx(0.02 + 0.98 * 0.75)
+
+
+def test_an_answer_after_one_that_is_missing_does_not_count(campaign: Campaign) -> None:
+    audited(campaign, (0, 60), (1, 61), (2, 62))
+    campaign.answer(0, 60, SIMILAR)
+    campaign.answer(2, 62, DISSIMILAR)
+    assert p5(campaign).value == 1.0
+    campaign.answer(1, 61, UNSURE)  # it is answered, and tells nothing
+    assert p5(campaign).value == 0.5
+
+
+def test_a_drawn_pair_that_others_answers_settle_ends_nothing(campaign: Campaign) -> None:
+    # Fails: Campaign._drawn stops at the first draw without a held-back answer of its own. One that became
+    # implied is withdrawn and never asked, so all later draws of its model are lost.
+    audited(campaign, (0, 60), (1, 61), (2, 62))
+    campaign.answer_all(of((1, 90), (61, 90)), [SIMILAR, SIMILAR])
+    assert campaign.take("me", "h", 2) == [(0, 60), (2, 62)]
+    campaign.answer(0, 60, SIMILAR)
+    campaign.answer(2, 62, DISSIMILAR)
+    assert p5(campaign).value == 0.5
+
+
+def test_a_drawn_pair_that_was_called_unsure_before_ends_nothing(campaign: Campaign) -> None:
+    # Fails: audit._draw keeps such a draw and does not ask it; Campaign._drawn then waits for it for ever.
+    ask(campaign, (1, 61))
+    campaign.answer(1, 61, UNSURE)
+    finish(campaign, 0)
+    audited(campaign, (0, 60), (1, 61), (2, 62), model=0)
+    ask(campaign, (0, 60), (2, 62), round=1, audit=((0, 60), (2, 62)))
+    campaign.answer(0, 60, SIMILAR)
+    campaign.answer(2, 62, DISSIMILAR)
+    (model,) = campaign.models()
+    assert model.p5.value == 0.5
+
+
+def test_models_are_listed_with_what_each_had_cost_and_its_precision(campaign: Campaign) -> None:
+    cost = {"answers": 40, "bits": 41.5, "minutes": 3.25}
+    audited(campaign, (0, 60), (1, 61))
+    finish(campaign, 0, {**cost, "limit": 0.5}, (0, 60), (1, 61))
+    audited(campaign, (2, 62), model=0)
+    for pair in ((0, 60), (1, 61), (2, 62)):
+        campaign.store.add_audit(Audit([], [(model, *pair, 0, 0, 0.9) for model in (FROZEN, 0)]))
+        campaign.answer(*pair, SIMILAR)
+    finish(campaign, 1)  # whose folder is lost
+    first, second = campaign.models()
+    assert (first.round, first.answers, first.bits, first.minutes) == (FROZEN, 0, 0.0, 0.0)
+    assert (second.round, second.answers, second.bits, second.minutes) == (0, 40, 41.5, 3.25)
+    assert (first.precision, second.precision) == (None, second.p5)
+    assert first.p5 == second.p5
+    assert second.p5.value == 1.0
+    assert campaign.advice([first, second])[0] is False
+
+
 # -- standing --------------------------------------------------------------------------------------
 
 
 def test_a_new_campaign_stands_at_nothing(campaign: Campaign) -> None:
     zeros = dict.fromkeys(asdict(campaign.standing()), 0)
-    assert asdict(campaign.standing()) == {**zeros, "images": 120}
+    assert asdict(campaign.standing()) == {**zeros, "images": 120, "share": None}
 
 
 def test_standing_counts_answers_what_they_imply_and_what_is_left(campaign: Campaign) -> None:
@@ -247,11 +851,13 @@ def test_standing_counts_answers_what_they_imply_and_what_is_left(campaign: Camp
         similar=3,
         dissimilar=1,
         unsure=1,
+        held_back=0,
         labels=0,
         implied=3,  # 0 and 2 are similar, 3 is dissimilar to 0 and 1
         contradictions=0,
         rounds=0,
         queued=2,  # 8, 9 and 0, 4
+        share=None,  # too few to say
     )
     assert campaign.standing() == expected
     campaign.answer(0, 2, DISSIMILAR)  # against 0, 1, 2; what is contradicted implies nothing
@@ -259,7 +865,7 @@ def test_standing_counts_answers_what_they_imply_and_what_is_left(campaign: Camp
     assert campaign.standing() == contradicted
     campaign.undo()
     assert campaign.standing() == expected
-    campaign.store.finish_round(0, {}, Pairs.of([0, 8], [3, 9]), "mgue")
+    finish(campaign, 0, {}, (0, 3), (8, 9))
     assert campaign.standing() == replace(expected, rounds=1, queued=1)
 
 
@@ -446,9 +1052,9 @@ def test_vectors_are_the_newest_rounds(campaign: Campaign) -> None:
     assert np.unique(campaign.vectors()).tolist() == [0.5]
     for number in range(2):
         keep(campaign.round_folder(number), number)
-        campaign.store.finish_round(number, {}, Pairs.none(), "mgue")
+        finish(campaign, number)
         assert np.unique(campaign.vectors()).tolist() == [number]
-    campaign.store.finish_round(2, {}, Pairs.none(), "mgue")
+    finish(campaign, 2)
     with pytest.raises(CampaignError, match=r"0002 has lost its vectors: run anneal round again"):
         campaign.vectors()
 
@@ -469,6 +1075,11 @@ def test_vectors_are_the_newest_rounds(campaign: Campaign) -> None:
         ("--per-round", {"per_round": 0}),
         ("--per-round", {"per_round": -5}),
         ("--seed", {"seed": -1}),
+        ("--views", {"views": 5}),
+        ("--share", {"share": -0.1}),
+        ("--share", {"share": 1.0}),
+        ("--audit", {"audit": 0.95}),
+        ("--audit", {"audit": float("nan")}),
     ],
 )
 def test_a_plan_that_cannot_be_followed_names_the_option(option: str, changes: dict[str, Any]) -> None:
@@ -503,7 +1114,7 @@ def test_a_plans_randomness_depends_on_seed_and_purpose_alone() -> None:
     def draw(seed: int, *purpose: int) -> int:
         return int(Plan(seed=seed).rng(*purpose).integers(2**62))
 
-    purposes = [(0,), (1, 0), (1, 1), (2, 0), (2, 1), (3,)]  # those in use
+    purposes = [(0,), (1, 0), (1, 1), (2, 0), (2, 1), (3,), (4, 0, 1), (5,), (6, 0)]  # those in use
     drawn = [draw(seed, *purpose) for seed in (0, 1) for purpose in purposes]
     assert len(set(drawn)) == len(drawn)
     assert [draw(seed, *purpose) for seed in (0, 1) for purpose in purposes] == drawn

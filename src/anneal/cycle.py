@@ -130,12 +130,15 @@ def ask(campaign: Campaign, learned: Learned, select: Select, number: int) -> tu
     return Questions.of(pairs, number + 1, campaign.plan.strategy), lean
 
 
-def begin(folder: Path, archive: Archive, plan: Plan, watch: Watch = unwatched) -> Campaign:
-    """A new campaign: every image encoded, and the first questions in the queue."""
+def begin(
+    folder: Path, archive: Archive, plan: Plan, watch: Watch = unwatched, images: Ids | None = None
+) -> Campaign:
+    """A new campaign: every image encoded, and the first questions in the queue; they are about ``images``,
+    or about all."""
     _pairs_only(plan)
     Campaign.refuse_if_made(folder)  # before anything of it is written over
     backbone = backbones.load(plan.backbone)
-    images = np.arange(len(archive))
+    images = np.arange(len(archive)) if images is None else images
     if len(images) < 2:
         raise UsageError("One image alone has no other to be like: an archive needs two at least.")
     frozen = embed.inputs(archive, backbone, "head", watch("encoding"), plan.views)
