@@ -346,8 +346,8 @@ def test_a_pair_asked_again_in_its_own_round_is_asked_once(campaign: Campaign) -
     place(campaign)
     ask(campaign, (0, 1), (2, 3))
     campaign.again([campaign.answer(0, 1, UNSURE)])
-    assert campaign.standing().queued == 2
     assert campaign.take("me", "h", 2) == [(0, 1), (2, 3)]
+    assert campaign.standing().queued == 2
 
 
 # -- several people, several screens ---------------------------------------------------------------

@@ -13,7 +13,18 @@ from anneal.diversity import Diversity
 from anneal.index import unit
 from anneal.mining import Mined
 from anneal.pairs import UNKNOWN, Answers, Floats, Pairs, Verdict
-from anneal.strategies import Select, Snapshot, bcgue, cal, cold, mgue, random, strategies
+from anneal.strategies import (
+    Select,
+    Snapshot,
+    bcgue,
+    cal,
+    cold,
+    levels,
+    mgue,
+    random,
+    similarity_at,
+    strategies,
+)
 from anneal.transitivity import CLOSURES, Relations, none
 from anneal.uncertainty import PairProbability
 
@@ -128,6 +139,13 @@ def test_fewer_than_two_images_have_no_pairs_to_pick(select: Select, images: lis
     if not known:
         shown = replace(shown, known=relations(N, []), probability=None)
     assert list(select(shown, 3, seed(0))) == []
+
+
+@pytest.mark.parametrize("images", [[], [3], [3, 3]])
+def test_fewer_than_two_images_have_no_pairs_to_pick_with_a_lean_either(images: list[int]) -> None:
+    # Fails: strategies.levels asks for the similarities of pairs that there are not.
+    shown = replace(snapshot(), images=np.array(images, dtype=np.int64), lean=0.5)
+    assert list(mgue(shown, 3, seed(0))) == []
 
 
 @every_strategy
@@ -305,8 +323,8 @@ def test_random_is_uniform_where_few_pairs_are_left_among_many() -> None:
     assert set(cold(shown, 3, seed(0))) == left
 
 
-def test_cold_pairs_an_image_with_a_near_neighbour_at_a_rank_even_on_a_logarithmic_scale() -> None:
-    n, farthest = 150, 15  # the nearest tenth
+def test_cold_pairs_an_image_with_a_neighbour_at_a_rank_even_on_a_logarithmic_scale() -> None:
+    n = 150
     vectors = unit(seed(11).normal(size=(n, 3)))
     shown = Snapshot(vectors, seed(12).permutation(n), none(n, Answers.none()).relations)
     rank = np.argsort(np.argsort(-(vectors @ vectors.T), axis=1), axis=1)  # 0: the image itself
@@ -316,21 +334,84 @@ def test_cold_pairs_an_image_with_a_near_neighbour_at_a_rank_even_on_a_logarithm
         ranks += np.minimum(rank[pairs.a, pairs.b], rank[pairs.b, pairs.a]).tolist()
     assert len(ranks) == 1000
     assert min(ranks) == 1
-    assert max(ranks) == farthest - 1
-    # Ranks 1 to 3 have a share of log 4 / log 15 = 0.51 of the scale, of a straight one 0.21; it is
-    # a little more here, as the smaller of two ranks is looked at.
-    assert 0.5 < np.mean(np.array(ranks) <= 3) < 0.7
+    assert max(ranks) > 130  # over the whole archive
+    # Ranks below r have a share of log r / log 150 of the scale; it is a little more here, as the
+    # smaller of two ranks is looked at.
+    for r in (4, 12, 50):
+        share = np.log(r) / np.log(n)
+        assert share - 0.03 < np.mean(np.array(ranks) < r) < share + 0.12
 
 
-def test_cold_reaches_as_far_as_it_is_told() -> None:
-    vectors = unit(seed(13).normal(size=(40, 3)))
-    shown = Snapshot(vectors, np.arange(40), none(40, Answers.none()).relations)
-    rank = np.argsort(np.argsort(-(vectors @ vectors.T), axis=1), axis=1)
-    for reach, farthest in ((2, 19), (8, 4), (1000, 1)):
-        pairs = cold(shown, 12, seed(1), reach=reach)
-        ranks = np.minimum(rank[pairs.a, pairs.b], rank[pairs.b, pairs.a])
-        assert ranks.min() >= 1
-        assert farthest / 2 < ranks.max() <= farthest
+# ---- levels, and leaning away from the threshold
+
+
+def line(n: int = 200) -> Floats:
+    """Images on a quarter of a circle, at random: similarities of all sizes from 0 to 1."""
+    angle = seed(14).uniform(0, np.pi / 2, n)
+    return np.stack([np.cos(angle), np.sin(angle)], axis=1)
+
+
+def similarities(vectors: Floats) -> Floats:
+    s: Floats = (vectors @ vectors.T)[np.triu_indices(len(vectors), 1)]
+    return s
+
+
+def test_a_level_is_the_share_of_all_pairs_that_are_more_similar() -> None:
+    vectors = line()
+    every, s = similarities(vectors), np.array([-1.0, 0.2, 0.5, 0.9, 0.999, 1.1])
+    found = levels(vectors, np.arange(200), s, seed(0))
+    np.testing.assert_allclose(found, [(every > x).mean() for x in s], atol=0.005)
+    assert (found > 0).all()  # its logarithm is taken
+    assert (found < 1).all()
+    assert float(levels(vectors, np.arange(200), 0.5, seed(0))) == found[2]
+
+
+def test_the_similarity_at_a_level_has_that_level() -> None:
+    vectors, images = line(), np.arange(200)
+    every = similarities(vectors)
+    for level in (0.001, 0.05, 0.5, 0.95):
+        s = similarity_at(vectors, images, level, seed(1))
+        assert (every > s).mean() == pytest.approx(level, rel=0.1)
+        assert float(levels(vectors, images, s, seed(2))) == pytest.approx(level, rel=0.1)
+    lowest = similarity_at(vectors, images, 1.0, seed(1))
+    assert similarity_at(vectors, images, 7.0, seed(1)) == lowest == pytest.approx(every.min(), abs=0.02)
+
+
+def test_levels_are_of_the_images_that_may_be_asked_about() -> None:
+    vectors = np.concatenate([line(), np.tile([[1.0, 0.0]], (300, 1))])  # many more, all alike
+    found = levels(vectors, np.arange(200), 0.999, seed(0))
+    assert float(found) == pytest.approx((similarities(line()) > 0.999).mean(), abs=0.005)
+
+
+def test_a_level_of_what_is_not_known_is_not_known() -> None:
+    # Fails: searchsorted puts nan last, so a threshold that is nan has the level of the most similar pair,
+    # and cycle.ask hands that to Campaign.lean, which looks for nan in vain.
+    assert np.isnan(levels(line(), np.arange(200), float("nan"), seed(0)))
+
+
+def test_mgue_leans_away_from_its_threshold_to_as_many_times_as_many_pairs() -> None:
+    vectors = line()
+    rows = [
+        (a, b, S if vectors[a] @ vectors[b] > 0.97 else D)
+        for a, b in zip(range(0, 40), range(40, 80), strict=True)
+    ]
+    shown = Snapshot(vectors, np.arange(200), relations(200, rows, "none"))
+    every = similarities(vectors)
+
+    def level(lean: float) -> float:
+        pairs = mgue(replace(shown, lean=lean), 5, seed(0), diversity=diversity.none)
+        return float(np.mean([(every > vectors[a] @ vectors[b]).mean() for a, b in pairs]))
+
+    assert 0.02 < level(0.0) < 0.5
+    for lean in (0.3, 0.7, -0.5):
+        assert level(lean) == pytest.approx(level(0.0) * np.exp(lean), rel=0.1)
+    assert level(20.0) > 0.99  # as far as there is
+
+
+@pytest.mark.parametrize("name", ["bcgue", "random"])
+def test_others_than_mgue_do_not_lean(name: str) -> None:
+    shown = snapshot()
+    assert list(PICKERS[name](replace(shown, lean=1.0), 5, seed(3))) == list(PICKERS[name](shown, 5, seed(3)))
 
 
 # ---- cal: images, not pairs

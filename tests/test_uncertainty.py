@@ -6,6 +6,11 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import expit
 
 from anneal.index import unit
 from anneal.pairs import Answers, Floats, Pairs, Verdict
@@ -13,7 +18,10 @@ from anneal.transitivity import CLOSURES, Relations, full, none
 from anneal.uncertainty import (
     Moments,
     PairProbability,
+    balanced,
     bcgue_score,
+    calibrate,
+    limit,
     mgue_score,
     mgue_threshold,
     moments,
@@ -117,6 +125,101 @@ def test_bcgue_score_is_highest_at_one_half() -> None:
     naive = [[-abs(x - 0.5) for x in row] for row in probability.tolist()]
     np.testing.assert_allclose(bcgue_score(probability), naive, rtol=1e-12)
     assert np.argsort(-bcgue_score(probability), axis=None)[:2].tolist() == [1, 2]
+
+
+# ---- a curve through the verdicts, and where to ask or to cut
+
+
+def judged(slope: float, middle: float, n: int, seed: int = 0) -> tuple[Floats, NDArray[np.bool_]]:
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(0, 8, n)
+    return x, rng.random(n) < expit(slope * (x - middle))
+
+
+@pytest.mark.parametrize("slope", [0.5, 1.5, 4.0])
+@pytest.mark.parametrize("middle", [2.0, 5.0])
+def test_the_slope_and_the_middle_are_recovered_from_many_verdicts(slope: float, middle: float) -> None:
+    k, m = calibrate(*judged(slope, middle, 20_000))
+    assert k == pytest.approx(slope, rel=0.05)
+    assert m == pytest.approx(middle, abs=0.1)
+
+
+@pytest.mark.parametrize("n", [10, 40, 300])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_curve_is_the_likeliest_one(n: int, seed: int) -> None:
+    """As somebody else's minimiser finds it."""
+    x, similar = judged(1.2, 4.0, n, seed)
+
+    def unlikely(w: Floats) -> float:
+        eta = w[0] * (x - x.mean()) + w[1]
+        fit = np.logaddexp(0, np.where(similar, -eta, eta)).sum()
+        return float(fit + 0.05 * (w[0] - 1.5) ** 2 / 2 + 0.01 * w[1] ** 2 / 2)
+
+    best = minimize(unlikely, [1.5, 0.0], method="BFGS", options={"gtol": 1e-8}).x
+    assert best[0] > 0.25
+    k, m = calibrate(x, similar)
+    assert (k, m) == pytest.approx((best[0], x.mean() - best[1] / best[0]), rel=1e-4)
+
+
+@pytest.mark.parametrize("kinds", ["parted", "all", "none", "the wrong way round"])
+def test_a_curve_comes_out_of_any_verdicts(kinds: str) -> None:
+    x = np.linspace(0, 8, 30)
+    similar = {"parted": x > 3, "all": x >= 0, "none": x < 0, "the wrong way round": x < 3}[kinds]
+    k, m = calibrate(x, similar)
+    assert k >= 0.25
+    assert math.isfinite(m)
+    if kinds == "parted":
+        assert 2.5 < m < 3.5
+        assert k > 1.5
+
+
+def test_a_smaller_share_of_similar_answers_lies_at_a_higher_level() -> None:
+    x, similar = judged(1.5, 4.0, 200)
+    found = [balanced(np.exp(-x), similar, share) for share in (0.1, 0.3, 0.5, 0.7, 0.9)]
+    assert found == sorted(found, reverse=True)
+    assert len(set(found)) == 5
+
+
+def test_at_the_balanced_level_that_share_is_similar() -> None:
+    x, similar = judged(1.5, 4.0, 20_000)
+    for share in (0.3, 0.5, 0.8):
+        level = balanced(np.exp(-x), similar, share)
+        assert float(expit(1.5 * (-math.log(level) - 4.0))) == pytest.approx(share, abs=0.03)
+
+
+def error(s: Floats, similar: NDArray[np.bool_], cut: float) -> float:
+    """The share of similar pairs below and of dissimilar ones above, together."""
+    return float((s[similar] < cut).mean() + (s[~similar] >= cut).mean())
+
+
+@given(st.lists(st.tuples(st.integers(-1000, 1000), st.booleans()), min_size=2, unique_by=lambda row: row[0]))
+def test_no_cut_between_two_pairs_is_better_than_the_limit(rows: list[tuple[int, bool]]) -> None:
+    s, similar = np.array([x / 1000 for x, _ in rows]), np.array([kind for _, kind in rows])
+    found = limit(s, similar)
+    if len(set(similar.tolist())) < 2:
+        assert math.isnan(found)
+        return
+    cuts = (np.sort(s)[1:] + np.sort(s)[:-1]) / 2
+    assert error(s, similar, found) <= min(1.0, *(error(s, similar, cut) for cut in cuts)) + 1e-9
+
+
+def test_the_limit_of_kinds_that_lie_apart_is_half_way_between_them() -> None:
+    s, similar = np.array([0.9, 0.1, 0.8, 0.2, 0.0]), np.array([True, False, True, False, False])
+    assert limit(s, similar) == pytest.approx(0.5)
+    assert error(s, similar, 0.5) == 0
+
+
+def test_the_limit_of_kinds_that_overlap_is_where_they_are_as_dense() -> None:
+    rng = np.random.default_rng(0)
+    s = np.concatenate(
+        [rng.normal(0.7, 0.1, 5000), rng.normal(0.3, 0.1, 500)]
+    )  # their number does not matter
+    assert limit(s, np.arange(5500) < 5000) == pytest.approx(0.5, abs=0.04)
+
+
+@pytest.mark.parametrize("kinds", [[], [True], [False], [True, True], [False] * 3])
+def test_there_is_no_limit_before_there_is_one_of_each_kind(kinds: list[bool]) -> None:
+    assert math.isnan(limit(np.linspace(0, 1, len(kinds)), np.array(kinds, dtype=bool)))
 
 
 # ---- the pair classifier, its first layer split in two

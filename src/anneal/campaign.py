@@ -226,23 +226,22 @@ class Campaign:
         judged: dict[Pair, set[str]] = defaultdict(set)
         for row in self._standing():
             judged[row.a, row.b].add(row.annotator)
-        held: dict[Pair, set[str]] = defaultdict(set)
-        for a, b, whose, by in self.store.leases():
-            if whose != holder:
-                held[a, b].add(by)
-        open_ = np.zeros(len(queue), dtype=bool)
-        for i, pair in enumerate(queue.pairs):
-            busy = annotator in held[pair] or len(judged[pair]) + len(held[pair]) >= 1
-            open_[i] = not known[i] and not busy
-        fresh = list(self._steer(queue, open_))
-        if not self.overlap:
+        held = {(a, b) for a, b, whose, _ in self.store.leases() if whose != holder}
+        open_ = (
+            np.array([pair not in judged and pair not in held for pair in queue.pairs], dtype=bool) & ~known
+        )
+        fresh, overlap = list(self._steer(queue, open_)), self.overlap
+        if not overlap:
             return fresh
         second = [  # what one person has judged and another is to judge too
             pair
             for pair, people in judged.items()
-            if len(people) == 1 and annotator not in people and self._asked_twice(pair) and not held[pair]
+            if len(people) == 1
+            and annotator not in people
+            and pair not in held
+            and self._twice(pair, overlap)
         ]
-        every = max(round(1 / self.overlap), 1)  # so many questions, one of which is such a one
+        every = max(round(1 / overlap), 1)  # so many questions, one of which is such a one
         for i, pair in enumerate(second):
             fresh.insert(i * every, pair)
         return fresh
@@ -260,10 +259,10 @@ class Campaign:
             rows[free] = rows[free][np.argsort(~wanted, kind="stable")]
         return queue.pairs[rows]
 
-    def _asked_twice(self, pair: Pair) -> bool:
-        """Whether two people are to judge this pair, to see whether they agree: so many by lot."""
+    def _twice(self, pair: Pair, overlap: float) -> bool:
+        """Whether two people are to judge this pair, to see whether they agree: this share of all, by lot."""
         mixed = (pair[0] * 0x9E3779B1 + pair[1] * 0x85EBCA77 + self.plan.seed) % 2**32
-        return (mixed ^ (mixed >> 15)) * 0x2C1B3C6D % 2**32 < self.overlap * 2**32
+        return (mixed ^ (mixed >> 15)) * 0x2C1B3C6D % 2**32 < overlap * 2**32
 
     def _fill(self, n: int = 12) -> bool:
         """Put up some more questions, made without the machine: near and far neighbours as at the start."""
@@ -278,18 +277,18 @@ class Campaign:
     @property
     def overlap(self) -> float:
         """The share of questions that two people are asked."""
-        return float(self.store.settings().get("overlap", 0.0))
+        return float(self.store.setting("overlap", 0.0))
 
     @property
     def criterion(self) -> str:
         """What the owner means by similar, in a few words."""
-        return str(self.store.settings().get("criterion", ""))
+        return str(self.store.setting("criterion", ""))
 
     @property
     def aim(self) -> tuple[float, float] | None:
         """The share of similar answers that is aimed at, from … to; None where it is let alone."""
         share = self.plan.share
-        return (round(share - SLACK, 3), round(share + SLACK, 3)) if share else None
+        return (round(max(share - SLACK, 0.05), 3), round(min(share + SLACK, 0.95), 3)) if share else None
 
     def lean(self, level: float) -> float:
         """How far from MGUE's threshold, which lies at ``level``, to ask next, for the share of similar
@@ -305,7 +304,7 @@ class Campaign:
                 return 0.0
             similar = np.array(verdicts) == Verdict.SIMILAR
             high, low = (balanced(np.array(seen), similar, share) for share in self.aim)
-            return math.log(min(max(level, low), high) / level)
+            return max(math.log(min(max(level, low), high) / level), 0.0)
         before = float(rounds[-1][1].get("lean", 0.0))
         last = [v for n, v in self._settled() if n == rounds[-1][0] + 1]
         share = (last.count(Verdict.SIMILAR) + 1) / (len(last) + 2)

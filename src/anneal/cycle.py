@@ -168,11 +168,14 @@ def turn(campaign: Campaign, backbone: Backbone, watch: Watch = unwatched) -> Le
     start = started(campaign, backbone, number)
     rng = plan.rng(1, number)
     learned = learn(backbone, kept, campaign.images, answers, plan, rng, start=start, watch=watch)
+    choosing = watch("choosing")
+    choosing(0, 1)
     with timed(learned.seconds, "ask"):
         asked, lean = ask(campaign, learned, select, number)
     with timed(learned.seconds, "audit"):
         lot = audit.draw(campaign, learned.vectors, learned.closure.relations, number)
         top = audit.top(learned.vectors, campaign.images, plan.rng(5))
+    choosing(1, 1)
     save_model(campaign, learned.fitted.encoder, number)
     save(campaign.round_folder(number), vectors=learned.vectors, top=top)
     told = {"alpha": learned.alpha, "limit": _limit(learned.vectors, answers), "loss": learned.fitted.loss}

@@ -239,6 +239,10 @@ class Store:
         rows = self._db.execute("SELECT key, value FROM settings")
         return {key: json.loads(value) for key, value in rows}
 
+    def setting(self, key: str, default: Any) -> Any:
+        row = self._db.execute("SELECT value FROM settings WHERE key = ?", (key,)).fetchone()
+        return default if row is None else json.loads(row[0])
+
     def set(self, **values: Any) -> None:
         with _transaction(self._db, self.path):
             self._db.executemany(
@@ -478,6 +482,11 @@ class Store:
             self._db.execute(
                 "INSERT OR REPLACE INTO machine VALUES (1, ?, ?)", (time.time(), json.dumps(about))
             )
+
+    def beat(self) -> None:
+        """A sign of life of the machine, whatever it is doing."""
+        with _transaction(self._db, self.path):
+            self._db.execute("UPDATE machine SET at = ?", (time.time(),))
 
     def machine(self) -> tuple[float, dict[str, Any]]:
         """When it last said something, and what."""

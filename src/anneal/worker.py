@@ -51,8 +51,8 @@ def _watch_parent(stop: threading.Event) -> None:
 def _take_turns(folder: Path, stop: threading.Event) -> None:
     campaign = Campaign.open(folder)
     backbone = None
+    campaign.store.set_machine(state="idle")
     wait = RETRY[0]
-    said = 0.0
     while not stop.is_set():
         if due(campaign):
             try:
@@ -68,10 +68,6 @@ def _take_turns(folder: Path, stop: threading.Event) -> None:
                 campaign.store.set_machine(state="failed", error=why, again=time.time() + wait)
                 stop.wait(wait)
                 wait = min(2 * wait, RETRY[1])
-            said = time.time()
-        elif time.time() - said > BEAT:
-            campaign.store.set_machine(state="idle")
-            said = time.time()
         stop.wait(LOOK)
     campaign.close()
 
@@ -99,10 +95,14 @@ class _Watch:
 
 
 def _encode_queries(folder: Path, stop: threading.Event) -> None:
-    """In a thread beside the turns, so that nobody's search waits for one to end."""
+    """In a thread beside the turns, so that nobody's search waits for one to end; it also gives the
+    signs of life."""
     campaign = Campaign.open(folder)
-    backbone = None
+    backbone, said = None, 0.0
     while not stop.is_set():
+        if time.time() - said > BEAT:
+            campaign.store.beat()
+            said = time.time()
         number = campaign.newest()
         found = campaign.store.waiting_query(number)
         if found is None:

@@ -99,9 +99,7 @@ class Desk:
     def machine(self) -> dict[str, Any]:
         at, about = self.campaign.store.machine()
         fresh, needed = self.campaign.due()
-        state, busy = about.get("state", "absent"), about.get("state") == "learning"
-        if time.time() - at > (120 if busy else SILENT) and state != "failed":
-            state = "absent"
+        state = about.get("state", "absent") if time.time() - at < SILENT else "absent"
         return {
             "state": state,
             "step": about.get("step", ""),
@@ -198,7 +196,7 @@ class Desk:
 
 def _machine_text(state: str, about: dict[str, Any], fresh: int, needed: int) -> str:
     if state == "learning":
-        return f"The machine is {about.get('step', 'learning')}."
+        return f"The machine is {about.get('step', 'learning')}…"
     if state == "failed":
         left = max(round(about.get("again", 0) - time.time()), 0)
         return f"The machine's last turn failed: {about.get('error', '')} It tries again in {left} s."
