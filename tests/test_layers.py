@@ -25,6 +25,7 @@ ORDER = [
     "diversity",
     "strategies",
     "metrics",
+    "quality",
     "index",
     "losses",
     "backbones",
@@ -32,8 +33,16 @@ ORDER = [
     "embed",
     "train",
     "campaign",
+    "audit",
+    "exchange",
     "cycle",
     "query",
+    "worker",
+    "web",
+    "web.guard",
+    "web.pictures",
+    "web.app",
+    "web.serve",
     "plots",
     "simulate",
     "report",
@@ -45,7 +54,7 @@ ORDER = [
 ]
 """A module may import those before it, never those after it."""
 
-PURE = ("metrics", "uncertainty", "diversity", "transitivity", "mining", "strategies")
+PURE = ("metrics", "quality", "uncertainty", "diversity", "transitivity", "mining", "strategies")
 """These know arrays only: no network, no file, nothing of torch."""
 
 
@@ -139,6 +148,11 @@ def loaded(module: str, names: tuple[str, ...]) -> list[str]:
 @pytest.mark.parametrize("module", ["anneal.cli", "anneal.campaign", "anneal.store"])
 def test_what_answers_at_once_loads_nothing_heavy(module: str) -> None:
     assert loaded(module, ("torch", "sklearn", "matplotlib", "transformers")) == []
+
+
+@pytest.mark.parametrize("module", ["web.serve", "query", "audit", "exchange"])
+def test_what_serves_a_person_loads_no_torch(module: str) -> None:
+    assert loaded(f"anneal.{module}", ("torch", "transformers", "matplotlib")) == []
 
 
 def test_pure_modules_load_no_torch() -> None:

@@ -288,6 +288,7 @@ def test_settings_are_json_and_replaced_by_name(store: Store) -> None:
     store.set(images=[5])
     expected = {"plan": {"px": 224, "lam": 3.0}, "images": [5], "name": "Äcker"}
     assert store.settings() == expected
+    assert (store.setting("images", []), store.setting("unheard of", 7)) == ([5], 7)
     with closing(Store(store.path)) as again:
         assert again.settings() == expected
 
@@ -377,6 +378,9 @@ def test_what_the_machine_says_replaces_what_it_said(store: Store) -> None:
     at, about = store.machine()
     assert about == {"state": "idle"}
     assert before <= at <= time.time()
+    store.beat()
+    assert store.machine()[1] == about
+    assert store.machine()[0] >= at
 
 
 def test_an_image_from_outside_waits_until_the_newest_model_has_encoded_it(store: Store) -> None:

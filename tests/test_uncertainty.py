@@ -194,6 +194,7 @@ def error(s: Floats, similar: NDArray[np.bool_], cut: float) -> float:
 
 @given(st.lists(st.tuples(st.integers(-1000, 1000), st.booleans()), min_size=2, unique_by=lambda row: row[0]))
 def test_no_cut_between_two_pairs_is_better_than_the_limit(rows: list[tuple[int, bool]]) -> None:
+    # Fails where it is best to call none similar: the last cut lies on the most similar pair, not above it.
     s, similar = np.array([x / 1000 for x, _ in rows]), np.array([kind for _, kind in rows])
     found = limit(s, similar)
     if len(set(similar.tolist())) < 2:

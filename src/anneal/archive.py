@@ -31,6 +31,8 @@ from anneal.kept import Kept
 from anneal.pairs import Ids
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".webp", ".gif", ".jp2"}
+FORMATS = ("JPEG", "MPO", "PNG", "TIFF", "BMP", "WEBP", "GIF", "JPEG2000")
+"""What Pillow may read: no format whose reader starts a program, whatever the file is called."""
 TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 LARGE = 50_000_000  # pixels: from here on GDAL's decimated read is far quicker than a whole decode
 UNREADABLE = (OSError, ValueError, SyntaxError, OverflowError, struct.error, Image.DecompressionBombError)
@@ -99,12 +101,13 @@ class Archive:
 
     def picture(self, image: int, most: int) -> NDArray[np.uint8]:
         """The image for a person to look at: (h, w, 3), in its own proportions, no side longer than
-        ``most``; what was kept of it, where the file can no longer be read."""
+        ``most``. An ArchiveError where its file can no longer be read."""
+        path = self.root / self.paths[image]
         try:
             with _quiet():
-                return _decode((self.root / self.paths[image]).read_bytes(), within(most))
-        except UNREADABLE:
-            return np.asarray(self.pixels[image])
+                return _decode(path.read_bytes(), within(most))
+        except UNREADABLE as error:
+            raise ArchiveError(f"{path} can no longer be read ({error}): put it back.") from error
 
     def missing(self) -> list[str]:
         """Paths that are gone from the disk; what was kept of them still serves."""
@@ -237,7 +240,7 @@ def _decode(data: bytes, fit: Fit) -> NDArray[np.uint8]:
         if raster is not None:
             return raster
     try:
-        with Image.open(io.BytesIO(data)) as image:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             size = fit(*image.size)
             if image.mode.startswith(("I", "F")):
                 return _stretch(np.asarray(image, dtype=np.float32)[..., None], size)

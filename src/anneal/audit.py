@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from anneal import quality
-from anneal.campaign import FROZEN, Campaign, Pair, Plan
+from anneal.campaign import FROZEN, Campaign, Pair, Plan, pairs_of
 from anneal.index import nearest
 from anneal.pairs import UNKNOWN, Floats, Ids, Pairs, Verdict
-from anneal.store import AUDIT, Audit, Questions
+from anneal.store import AUDIT, Audit, Event, Questions
 from anneal.transitivity import Relations
 
 QUERIES = 5000  # images whose nearest are looked at to tell how good a model is
@@ -27,29 +26,30 @@ class Lot:
 
 def first(vectors: Floats, images: Ids, known: Relations, plan: Plan) -> Lot:
     """Drawn from the frozen space, when there is no other model."""
-    rows, asked = _draw(vectors, images, known, plan, FROZEN)
-    pairs = _pairs({(a, b) for _, _, a, b in rows})
+    rows, asked = _draw(vectors, images, known, plan, FROZEN, set())
+    pairs = pairs_of({(a, b) for _, _, a, b in rows})
     return Lot(asked, Audit(rows, _places(FROZEN, vectors, images, pairs)))
 
 
 def draw(campaign: Campaign, vectors: Floats, known: Relations, number: int) -> Lot:
     """Drawn from a round's new model. Where these and all earlier ones stand is noted, in every model."""
     images = campaign.images
-    rows, asked = _draw(vectors, images, known, campaign.plan, number)
+    judged = {(row.a, row.b) for row in campaign.store.standing()}
+    rows, asked = _draw(vectors, images, known, campaign.plan, number, judged)
     before = {(a, b) for _, _, a, b in campaign.store.audits()}
     new = {(a, b) for _, _, a, b in rows} - before
-    places = _places(number, vectors, images, _pairs(before | new))
+    places = _places(number, vectors, images, pairs_of(before | new))
     for model in range(FROZEN, number):
         if (campaign.round_folder(model) / "vectors.npy").exists():
-            places += _places(model, campaign.vectors_of(model), images, _pairs(new))
+            places += _places(model, campaign.vectors_of(model), images, pairs_of(new))
     return Lot(asked, Audit(rows, places))
 
 
 def _draw(
-    vectors: Floats, images: Ids, known: Relations, plan: Plan, model: int
+    vectors: Floats, images: Ids, known: Relations, plan: Plan, model: int, judged: set[Pair]
 ) -> tuple[list[tuple[int, int, int, int]], Pairs]:
     """As many of a round's questions as the plan says, and those of them that must be asked: of a pair
-    that is settled nothing need be, of one that an earlier lot asked neither."""
+    that is settled nothing need be, of one that was judged before (and held back, or unsure) neither."""
     wanted = round(plan.per_round * plan.audit)
     rows: list[tuple[int, int, int, int]] = []
     asked: dict[Pair, None] = {}
@@ -58,9 +58,9 @@ def _draw(
         for number, ((a, b), verdict) in enumerate(zip(drawn, known.of(drawn), strict=True)):
             if verdict in (UNKNOWN, Verdict.UNSURE) and len(asked) < wanted:
                 rows.append((model, number, a, b))
-                if verdict == UNKNOWN:
+                if (a, b) not in judged:
                     asked[a, b] = None
-    return rows, _pairs(asked)
+    return rows, pairs_of(asked)
 
 
 def _places(
@@ -72,17 +72,32 @@ def _places(
 
 
 def mixed(chosen: Questions, drawn: Pairs) -> Questions:
-    """A round's questions: those drawn by lot take the place of as many chosen ones, evenly spread."""
-    lot = set(drawn)
-    rest = [i for i, pair in enumerate(chosen.pairs) if pair not in lot]
-    rest = rest[: max(len(chosen) - len(drawn), 0)]
-    kept = chosen.pairs[np.array(rest, dtype=np.int64)]
-    places = [(i + 0.5) / len(some) for some in (kept, drawn) for i in range(len(some))]
+    """A round's questions: those drawn by lot take the place of as many chosen ones, evenly spread. One that
+    was both chosen and drawn counts as chosen: what is held back must not differ from what is not."""
+    wanted = set(chosen.pairs)
+    lot = pairs_of(pair for pair in drawn if pair not in wanted)
+    n = max(len(chosen) - len(lot), 0)
+    places = [(i + 0.5) / of for of in (n, len(lot)) for i in range(of)]
     order = np.argsort(places, kind="stable")
-    known = chosen.levels or (None,) * len(chosen)
-    every = [(chosen.strategies[i], known[i]) for i in rest] + [(AUDIT, None)] * len(drawn)
-    strategies, levels = (tuple(every[i][column] for i in order) for column in (0, 1))
-    return Questions(kept.then(drawn)[order], chosen.round, strategies, levels)
+    levels = (chosen.levels or (None,) * len(chosen))[:n] + (None,) * len(lot)
+    strategies = chosen.strategies[:n] + (AUDIT,) * len(lot)
+    return Questions(
+        chosen.pairs[:n].then(lot)[order],
+        chosen.round,
+        tuple(strategies[i] for i in order),
+        tuple(levels[i] for i in order),
+    )
+
+
+def release(campaign: Campaign, chosen: Questions) -> None:
+    """Answers that were held back on pairs that are now chosen to be learnt from: they are, from now on, and
+    nobody is asked again. Else the pairs that measure would be just those that nobody cared to ask."""
+    wanted = set(chosen.pairs)
+    held = [row for row in campaign.store.standing() if row.strategy == AUDIT and (row.a, row.b) in wanted]
+    campaign.store.add(
+        Event(row.a, row.b, row.verdict, row.annotator, chosen.strategy, chosen.round, entered="machine")
+        for row in held
+    )
 
 
 def top(vectors: Floats, images: Ids, rng: np.random.Generator) -> Ids:
@@ -91,8 +106,3 @@ def top(vectors: Floats, images: Ids, rng: np.random.Generator) -> Ids:
     ranking = nearest(vectors, images, np.asarray(vectors[queries]), quality.K + 1).ids
     others = [row[row != query][: quality.K] for query, row in zip(queries, ranking, strict=True)]
     return np.column_stack([queries, np.stack(others)])
-
-
-def _pairs(pairs: Iterable[Pair]) -> Pairs:
-    listed = list(pairs)
-    return Pairs.of(*zip(*listed, strict=True)) if listed else Pairs.none()

@@ -7,10 +7,11 @@ features) and ``rounds/`` (the model and the vectors of each round).
 from __future__ import annotations
 
 import math
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,11 @@ from anneal.transitivity import CLOSURES, Closure, Relations
 from anneal.uncertainty import balanced
 
 FILE = "campaign.sqlite"
+WORKER_LOCK = "worker.lock"  # held by whoever takes the machine's turns
 PARTNERS = 4  # similar and dissimilar partners of an image whose class is given, as in the paper
+MANY = 10_000  # images among which partners are drawn one by one: shuffling them all would take too long
 FROZEN = -1  # the number of the model before the first round
+SILENT = 10.0  # seconds without a sign of life after which the machine is taken to be away
 LEASE = 300.0  # seconds a pair is kept for whoever has it on the screen
 RECENT = 50  # answers whose share of similar ones is watched
 SLACK = 0.2  # around the share that is aimed at
@@ -131,6 +135,7 @@ class Campaign:
         self.folder, self.store = folder, store
         self._closure: tuple[Any, Closure] | None = None
         self._rows: tuple[Any, list[Row]] | None = None
+        self._labelled: tuple[Any, Answers] | None = None
         self._vectors: tuple[int, Floats] | None = None
         saved = store.settings()
         try:
@@ -205,19 +210,25 @@ class Campaign:
         """The next question whose verdict is neither given nor implied; None when all are."""
         return next(iter(self._open("me", "")), None)
 
-    def take(self, annotator: str, holder: str, n: int) -> list[Pair]:
+    def take(self, annotator: str, holder: str, n: int, shown: Sequence[Pair] = ()) -> list[Pair]:
         """The next n questions for this person at this screen, kept for it for a while: nobody else is
-        asked them meanwhile. Where the queue has run dry while the machine learns, more are made up."""
-        mine = [(a, b) for a, b, whose, _ in self.store.leases() if whose == holder]
-        open_ = self._open(annotator, holder)
-        if len(open_) < n and self._fill():
+        asked them meanwhile. First those that are ``shown`` there and those it has; where the queue has
+        run dry while the machine learns, more are made up."""
+        with self.store.alone():
+            had = [(a, b) for a, b, whose in self.store.leases() if whose == holder]
             open_ = self._open(annotator, holder)
-        still = set(open_)
-        first = [pair for pair in mine if pair in still]  # what is on the screen stays in its place
-        taken = (first + [pair for pair in open_ if pair not in set(first)])[:n]
-        if taken != mine:
-            self.store.lease(taken, holder, annotator, LEASE)
-        return taken
+            if len(open_) < n and self._fill():
+                open_ = self._open(annotator, holder)
+            still = set(open_)
+            first = [pair for pair in (*shown, *had) if pair in still]
+            taken = list(dict.fromkeys([*first, *open_]))[:n]
+            if taken != had:
+                self.store.lease(taken, holder, LEASE)
+            return taken
+
+    def renew(self, holder: str) -> None:
+        """This screen is still there."""
+        self.store.renew(holder, LEASE)
 
     def _open(self, annotator: str, holder: str) -> list[Pair]:
         """The questions this person may be asked now, in order."""
@@ -226,7 +237,7 @@ class Campaign:
         judged: dict[Pair, set[str]] = defaultdict(set)
         for row in self._standing():
             judged[row.a, row.b].add(row.annotator)
-        held = {(a, b) for a, b, whose, _ in self.store.leases() if whose != holder}
+        held = {(a, b) for a, b, whose in self.store.leases() if whose != holder}
         open_ = (
             np.array([pair not in judged and pair not in held for pair in queue.pairs], dtype=bool) & ~known
         )
@@ -339,7 +350,7 @@ class Campaign:
         asker = self.store.question(*next(iter(pair)))
         round_, strategy = (queue.round, queue.strategy) if asker is None else asker
         (event,) = self._events(pair, [verdict], annotator, strategy, round_)
-        return self.store.add([Event(**{**asdict(event), "key": key, "asked": asked, "looked": looked})])[0]
+        return self.store.add([replace(event, key=key, asked=asked, looked=looked)])[0]
 
     def answer_all(
         self, pairs: Pairs, verdicts: Sequence[int], annotator: str = "me", strategy: str | None = None
@@ -374,26 +385,28 @@ class Campaign:
             return None if row is None else (row.a, row.b)
         if undoes is None:
             row = self.store.last_act(annotator)
-        else:
+            rows = [] if row is None else [row]
+        else:  # and with it whatever was said of the pair after it
             number = self.store.row_of(undoes)
             row = None if number is None else self.store.row(number)
+            rows = [] if row is None else self.store.acts_on(row)
         if row is None:
             return None
-        self.store.add(
-            [
-                Event(
-                    row.a,
-                    row.b,
-                    UNKNOWN,
-                    row.annotator,
-                    row.strategy,
-                    row.round,
-                    key=key,
-                    undoes=row.id,
-                    entered=annotator if annotator != row.annotator else None,
-                )
-            ]
-        )
+        events = [
+            Event(
+                act.a,
+                act.b,
+                UNKNOWN,
+                act.annotator,
+                act.strategy,
+                act.round,
+                undoes=act.id,
+                entered=annotator if annotator != act.annotator else None,
+            )
+            for act in rows
+        ]
+        if events:
+            self.store.add([replace(events[0], key=key), *events[1:]])
         return row.a, row.b
 
     def correct(self, number: int, verdict: int, by: str = "me", *, key: str | None = None) -> Pair:
@@ -403,31 +416,45 @@ class Campaign:
             raise UsageError(f"There is no answer {number}: look at the list again.")
         (event,) = self._events(Pairs.of([row.a], [row.b]), [verdict], row.annotator, row.strategy, row.round)
         entered = by if by != row.annotator else None
-        self.store.add([Event(**{**asdict(event), "key": key, "entered": entered})])
+        self.store.add([replace(event, key=key, entered=entered)])
         return row.a, row.b
 
     def again(self, numbers: Sequence[int], by: str = "me") -> int:
         """Withdraw these answers and ask their pairs anew, before all others; how many."""
-        rows = [row for row in self._standing() if row.id in set(numbers)]
-        for row in rows:
-            self.correct(row.id, UNKNOWN, by)
-        pairs = Pairs.of([row.a for row in rows], [row.b for row in rows])
-        queue = self.store.questions()
-        strategies = tuple(row.strategy for row in rows)
-        self.store.queue_more(Questions(pairs, queue.round, strategies), first=True)
-        return len(rows)
+        wanted = set(numbers)
+        rows = [row for row in self._standing() if row.id in wanted]
+        pairs = list(dict.fromkeys((row.a, row.b) for row in rows))
+        strategies = {(row.a, row.b): row.strategy for row in rows}
+        number = self.store.questions().round
+        with self.store.alone():
+            self.store.add(
+                Event(
+                    row.a,
+                    row.b,
+                    UNKNOWN,
+                    row.annotator,
+                    row.strategy,
+                    row.round,
+                    entered=by if by != row.annotator else None,
+                )
+                for row in rows
+            )
+            asked = Questions(pairs_of(pairs), number, tuple(strategies[pair] for pair in pairs))
+            self.store.queue_more(asked, first=True)
+        return len(pairs)
 
     # -- what follows ------------------------------------------------------------------------------
 
     def evidence(self, upto: int | None = None) -> Answers:
-        """All that is to be learnt from: the answers, and the pairs that class labels stand for; of all
-        rounds, or of those up to this one. Answers that are held back appear as unsure: neither learnt
-        from nor asked again."""
-        labels = label_pairs(self.store.labels(upto), self.plan.rng(0))
-        taught = self.store.answers(upto, held_back=False)
-        held = self.store.answers(upto, only_held_back=True)
-        aside = Answers.of(held.pairs, np.full(len(held), Verdict.UNSURE))
-        return taught.then(aside).then(labels)
+        """All that is to be learnt from: the answers but for those that are held back, and the pairs that
+        class labels stand for; of all rounds, or of those up to this one."""
+        return self.store.answers(upto, held_back=False).then(self._label_pairs(upto))
+
+    def _label_pairs(self, upto: int | None) -> Answers:
+        version = upto, self.store.newest_label()
+        if self._labelled is None or self._labelled[0] != version:
+            self._labelled = version, label_pairs(self.store.labels(upto), self.plan.rng(0))
+        return self._labelled[1]
 
     def closure(self) -> Closure:
         """What follows from the answers, made once for as long as nothing new is said."""
@@ -461,7 +488,7 @@ class Campaign:
             similar=verdicts.count(Verdict.SIMILAR),
             dissimilar=verdicts.count(Verdict.DISSIMILAR),
             unsure=verdicts.count(Verdict.UNSURE),
-            held_back=sum(row.strategy == AUDIT for row in rows),
+            held_back=self.store.held_back()[0],
             labels=len(self.store.labels()),
             implied=int(closure.relations.implied(answers)),
             contradictions=len(closure.contradictions),
@@ -476,7 +503,7 @@ class Campaign:
         """What the answers so far have cost: how many, bits, minutes of looking."""
         rows, labels = self._standing(), self.store.labels()
         bits = len(rows) + len(labels) * math.log2(max(len(set(labels.values())), 1))
-        minutes = sum(min(row.looked or 0, PAUSE) for row in rows) / 60_000
+        minutes = self.store.looked(PAUSE) / 60_000
         return {"answers": len(rows), "bits": round(bits, 1), "minutes": round(minutes, 2)}
 
     def due(self) -> tuple[int, int]:
@@ -485,6 +512,15 @@ class Campaign:
         return self.store.fresh(rounds[-1][1].get("row", 0) if rounds else 0), math.ceil(
             self.plan.per_round / 3
         )
+
+    def machine(self) -> dict[str, Any]:
+        """What the machine is doing, in numbers and in a sentence."""
+        at, about = self.store.machine()
+        fresh, needed = self.due()
+        state = about.get("state", "absent") if time.time() - at < SILENT else "absent"
+        progress = {name: about.get(name, start) for name, start in (("step", ""), ("done", 0), ("total", 1))}
+        text = _machine_text(state, about, fresh, needed)
+        return {"state": state, **progress, "text": text, "fresh": fresh, "needed": needed}
 
     def models(self) -> list[Model]:
         """Every model so far with what it cost and how good it is, by all held-back answers."""
@@ -511,23 +547,25 @@ class Campaign:
         return quality.advice([m.answers for m in models], [m.p5 for m in models])
 
     def _drawn(self, noted: Noted) -> tuple[Drawn, Pairs]:
-        """The drawn questions that were answered; of each model's draws only those before its first
-        unanswered one, so that what is easy to answer is not answered first."""
-        said = {(row.a, row.b): row.verdict for row in self._standing() if row.strategy == AUDIT}
+        """The drawn questions that are settled, by their own answers or by others. Of each model's draws
+        only those before the first that is not, lest what is answered first be what is easy."""
+        audits = self.store.audits()
+        pairs = pairs_of((a, b) for _, _, a, b in audits)
+        told = dict(zip(pairs, self.closure().relations.of(pairs).tolist(), strict=True))
+        told |= {(row.a, row.b): row.verdict for row in self._standing() if (row.a, row.b) in told}
         draws: dict[int, int] = {}
         ended: set[int] = set()
         counted: list[Pair] = []
-        for model, number, a, b in self.store.audits():
-            verdict = said.get((a, b), UNKNOWN)
-            if verdict == UNKNOWN:
+        for model, number, a, b in audits:
+            if told[a, b] == UNKNOWN:
                 ended.add(model)
             if model not in ended:
                 draws[model] = number + 1
-                if verdict != Verdict.UNSURE:
+                if told[a, b] != Verdict.UNSURE:
                     counted.append((a, b))
-        pairs = Pairs.of(*zip(*counted, strict=True)) if counted else Pairs.none()
-        similar = np.array([said[pair] == Verdict.SIMILAR for pair in pairs], dtype=bool)
-        return Drawn(similar, [_places(noted, model, pairs) for model in draws], list(draws.values())), pairs
+        similar = np.array([told[pair] == Verdict.SIMILAR for pair in counted], dtype=bool)
+        found = pairs_of(counted)
+        return Drawn(similar, [_places(noted, model, found) for model in draws], list(draws.values())), found
 
     def _top(self, model: int, relations: Relations) -> NDArray[np.int8] | None:
         """What is known of each query's five nearest in a model."""
@@ -609,9 +647,30 @@ def _places(noted: Noted, model: int, pairs: Pairs) -> Places:
     return Places(ab, ba, score)
 
 
+def _machine_text(state: str, about: dict[str, Any], fresh: int, needed: int) -> str:
+    if state == "learning":
+        return f"The machine is {about.get('step', 'learning')}…"
+    if state == "failed":
+        left = max(round(about.get("again", 0) - time.time()), 0)
+        return f"The machine's last turn failed: {about.get('error', '')} It tries again in {left} s."
+    if state == "restarting":
+        code = about.get("code")
+        return f"The machine stopped (exit code {code}) and is being started again; nothing is lost."
+    if state == "absent":
+        return "The machine is not running. Answers are kept; anneal label starts it."
+    if fresh >= needed:
+        return "The machine is about to learn from your answers."
+    return f"The machine learns after {needed - fresh} more answers."
+
+
 def _pace(looked: Sequence[int]) -> float | None:
     """Answers a minute."""
     return round(60_000 * len(looked) / sum(min(ms, PAUSE) for ms in looked), 1) if looked else None
+
+
+def pairs_of(pairs: Iterable[Pair]) -> Pairs:
+    listed = list(pairs)
+    return Pairs.of(*zip(*listed, strict=True)) if listed else Pairs.none()
 
 
 def label_pairs(labels: dict[int, str], rng: np.random.Generator) -> Answers:
@@ -619,17 +678,15 @@ def label_pairs(labels: dict[int, str], rng: np.random.Generator) -> Answers:
     and four of others, all among the labelled images."""
     images = np.array(sorted(labels), dtype=np.int64)
     classes = np.array([labels[i] for i in images.tolist()])
+    pools = {own: (images[classes == own], images[classes != own]) for own in np.unique(classes).tolist()}
     a: list[int] = []
     b: list[int] = []
     verdicts: list[int] = []
-    for i, own in zip(images, classes, strict=True):
-        same = images[(classes == own) & (images != i)]
-        for pool, verdict in (
-            (same, Verdict.SIMILAR),
-            (images[classes != own], Verdict.DISSIMILAR),
-        ):
-            partners = rng.permutation(pool)[:PARTNERS]
-            a += [int(i)] * len(partners)
+    for i, own in zip(images.tolist(), classes.tolist(), strict=True):
+        same, others = pools[own]
+        for pool, verdict in ((same[same != i], Verdict.SIMILAR), (others, Verdict.DISSIMILAR)):
+            partners = rng.permutation(pool)[:PARTNERS] if len(pool) < MANY else rng.choice(pool, PARTNERS)
+            a += [i] * len(partners)
             b += partners.tolist()
             verdicts += [int(verdict)] * len(partners)
     return Answers.of(Pairs.of(a, b), verdicts)

@@ -246,13 +246,21 @@ def round_(campaign: CampaignOption = Path("campaign"), as_json: JsonOption = Fa
 
     Example: [bold]anneal round --campaign my-campaign[/]
     """
-    from anneal.campaign import Campaign
+    from filelock import FileLock, Timeout
+
+    from anneal.campaign import WORKER_LOCK, Campaign
+    from anneal.errors import UsageError
 
     opened = Campaign.open(campaign)
-    with _bars() as watch:
-        from anneal import backbones, cycle
+    try:
+        with FileLock(campaign / WORKER_LOCK, timeout=0), _bars() as watch:
+            from anneal import backbones, cycle
 
-        learned = cycle.turn(opened, backbones.load(opened.plan.backbone), watch)
+            learned = cycle.turn(opened, backbones.load(opened.plan.backbone), watch)
+    except Timeout:
+        raise UsageError(
+            "anneal label is open on this campaign and takes the machine's turns itself: end it first."
+        ) from None
     standing = opened.standing()
     for number, contradiction in enumerate(learned.closure.contradictions):
         if number < 5 and not as_json:
@@ -280,7 +288,7 @@ def status(campaign: CampaignOption = Path("campaign"), as_json: JsonOption = Fa
     standing = opened.standing()
     missing = opened.archive().missing()
     models = [asdict(model) for model in opened.models()] if standing.held_back else []
-    people, agreement, machine = opened.people(), opened.agreement(), opened.store.machine()[1]
+    people, agreement, machine = opened.people(), opened.agreement(), opened.machine()
     if as_json:
         told = {"missing": missing, "models": models, "people": people, "agreement": agreement}
         return out.print_json(json.dumps({**asdict(standing), **told, "machine": machine}))
@@ -299,8 +307,8 @@ def status(campaign: CampaignOption = Path("campaign"), as_json: JsonOption = Fa
             f"{_escape(pair['one'])} and {_escape(pair['other'])} agree on {pair['agreement']:.0%} of "
             f"{pair['pairs']} pairs, κ = {kappa}"
         )
-    if machine.get("state") == "failed":
-        err.print(f"[yellow]The machine's last turn failed:[/] {_escape(str(machine.get('error')))}")
+    busy = f" ({machine['done']} of {machine['total']})" if machine["state"] == "learning" else ""
+    out.print(_escape(machine["text"] + busy), soft_wrap=True)
     if missing:
         names = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
         err.print(

@@ -181,6 +181,7 @@ def turn(campaign: Campaign, backbone: Backbone, watch: Watch = unwatched) -> Le
     told = {"alpha": learned.alpha, "limit": _limit(learned.vectors, answers), "loss": learned.fitted.loss}
     about = {**cost, "row": row, "lean": lean, **told, "seconds": learned.seconds}
     store.finish_round(number, about, audit.mixed(asked, lot.asked), lot.kept)
+    audit.release(campaign, asked)
     return learned
 
 

@@ -23,7 +23,8 @@ VERDICTS = {verdict.name.lower(): int(verdict) for verdict in Verdict}
 
 
 def take_in(campaign: Campaign, file: Path) -> int:
-    """Every line as an answer, in one step; how many. Nothing is taken in if a line is wrong."""
+    """Every line as an answer, in one step; how many are new. Nothing is taken in if a line is wrong, and
+    what stands already is not said again."""
     ids = {path: i for i, path in enumerate(campaign.archive().paths)}
     number = campaign.store.questions().round
     events = []
@@ -39,8 +40,10 @@ def take_in(campaign: Campaign, file: Path) -> int:
             raise UsageError(f"{file}, line {line} pairs an image with itself. Nothing was taken in.")
         who = str(row.get("annotator") or "import")
         events.append(Event(min(a, b), max(a, b), VERDICTS[verdict], who, "import", number))
-    campaign.store.add(events)
-    return len(events)
+    stands = {(row.a, row.b, row.verdict, row.annotator) for row in campaign.store.standing()}
+    new = [event for event in events if (event.a, event.b, event.verdict, event.annotator) not in stands]
+    campaign.store.add(new)
+    return len(new)
 
 
 def write_out(campaign: Campaign, file: Path) -> int:
@@ -101,6 +104,6 @@ def _image(value: Any, ids: dict[str, int], file: Path, line: int) -> int:
     name = str(value if value is not None else "").strip()
     if name in ids:
         return ids[name]
-    if name.isdigit() and int(name) < len(ids):
+    if name.isdecimal() and int(name) < len(ids):
         return int(name)
     raise UsageError(f"{file}, line {line}: {name!r} is no image of this archive. Nothing was taken in.")

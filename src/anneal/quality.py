@@ -154,23 +154,27 @@ def precision_of_similar(
 
 
 def advice(answers: Sequence[int], estimates: Sequence[Estimate]) -> tuple[bool, str]:
-    """Whether to stop, and why: the estimates of P@5 of the models so far, and how many answers each had."""
-    if len(estimates) < 4:
+    """Whether to stop, and why: the estimates of P@5 of the models so far, and how many answers each had.
+    Each is uncertain, so two models in a row must say that the last third of the answers brought nothing."""
+    if len(estimates) < 5:
         return False, "Too early to say: a few rounds are needed to see how quality grows."
     now = estimates[-1]
     if now.high - now.low > 0.2:
         width = round(100 * (now.high - now.low))
         return False, f"Too early to say: P@5 is known within {width} points only. Go on."
-    since = int(np.searchsorted(answers, answers[-1] * 2 / 3))
-    since = min(since, len(estimates) - 3)
-    gain = now.value - estimates[since].value
-    last = answers[-1] - answers[since]
-    if gain < 0.01:
+    (gain, last), (earlier, _) = (_gain(answers[:end], estimates[:end]) for end in (None, -1))
+    if max(gain, earlier) < 0.01:
         return True, (
-            f"P@5 has levelled off near {now.value:.2f}: the last {last} answers changed it by "
-            f"{100 * gain:+.0f} points. You may stop here."
+            f"P@5 has levelled off near {now.value:.2f} ({now.low:.2f} to {now.high:.2f}): the last {last} "
+            f"answers changed it by {100 * gain:+.0f} points. You may stop here."
         )
-    return False, f"Still rising: {100 * gain:+.0f} points of P@5 in the last {last} answers."
+    return False, f"Still moving: {100 * gain:+.0f} points of P@5 in the last {last} answers."
+
+
+def _gain(answers: Sequence[int], estimates: Sequence[Estimate]) -> tuple[float, int]:
+    """What the last third of the answers brought, and how many they are."""
+    since = min(int(np.searchsorted(answers, answers[-1] * 2 / 3)), len(estimates) - 3)
+    return estimates[-1].value - estimates[since].value, answers[-1] - answers[since]
 
 
 def kappa(one: Sequence[int], other: Sequence[int]) -> tuple[float, float | None]:

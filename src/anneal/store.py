@@ -11,7 +11,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -80,8 +80,8 @@ def _version_2(db: sqlite3.Connection) -> None:
     db.execute("CREATE INDEX questions_by_pair ON questions (a, b)")
     db.execute(
         """CREATE TABLE leases (
-            a INTEGER NOT NULL, b INTEGER NOT NULL, holder TEXT NOT NULL, annotator TEXT NOT NULL,
-            until REAL NOT NULL, PRIMARY KEY (a, b, holder)
+            a INTEGER NOT NULL, b INTEGER NOT NULL, holder TEXT NOT NULL, until REAL NOT NULL,
+            PRIMARY KEY (a, b)
         ) STRICT"""
     )
     db.execute(  # questions drawn at random to measure a model with, in the order they were drawn
@@ -276,6 +276,11 @@ class Store:
         found = self._db.execute("SELECT id FROM answers WHERE key = ?", (key,)).fetchone()
         return None if found is None else int(found[0])
 
+    def acts_on(self, row: Row) -> list[Row]:
+        """This act and the later ones on the same pair in the same annotator's name."""
+        sql = "SELECT {} FROM acts WHERE a = ? AND b = ? AND annotator = ? AND id >= ? ORDER BY id"
+        return list(self._rows(sql, row.a, row.b, row.annotator, row.id))
+
     def row(self, number: int) -> Row | None:
         return next(self._rows("SELECT {} FROM answers WHERE id = ?", number), None)
 
@@ -327,11 +332,29 @@ class Store:
         return int(count)
 
     def fresh(self, row: int) -> int:
-        """How many rows to learn from came after this one."""
+        """How much came after this row that changes what is to be learnt: answers that were not undone,
+        and undos of what was said before it."""
         (count,) = self._db.execute(
-            "SELECT count(*) FROM answers WHERE id > ? AND strategy != ?", (row, AUDIT)
+            "SELECT (SELECT count(*) FROM acts WHERE id > :row AND strategy != :audit) "
+            "+ (SELECT count(*) FROM answers WHERE id > :row AND undoes <= :row AND strategy != :audit)",
+            {"row": row, "audit": AUDIT},
         ).fetchone()
         return int(count)
+
+    def held_back(self) -> tuple[int, int]:
+        """How many answers to questions drawn at random stand, and the last row that was about one."""
+        (count,) = self._db.execute("SELECT count(*) FROM standing WHERE strategy = ?", (AUDIT,)).fetchone()
+        (last,) = self._db.execute(
+            "SELECT coalesce(max(id), 0) FROM answers WHERE strategy = ?", (AUDIT,)
+        ).fetchone()
+        return int(count), int(last)
+
+    def looked(self, most: int) -> int:
+        """Milliseconds of looking in all, none of them counted for more than ``most``."""
+        (total,) = self._db.execute(
+            "SELECT coalesce(sum(min(looked, ?)), 0) FROM answers", (most,)
+        ).fetchone()
+        return int(total)
 
     def newest(self) -> int:
         """The number of the last row; 0 if there is none."""
@@ -371,8 +394,12 @@ class Store:
             self._queue(questions)
 
     def queue_more(self, questions: Questions, *, first: bool = False) -> None:
-        """Add questions to a round, behind the others or before them."""
+        """Add questions to a round, behind the others or before them; one that was there changes place."""
         with _transaction(self._db, self.path):
+            self._db.executemany(
+                "DELETE FROM questions WHERE round = ? AND a = ? AND b = ?",
+                [(questions.round, a, b) for a, b in questions.pairs],
+            )
             low, high = self._db.execute(
                 "SELECT coalesce(min(place), 0), coalesce(max(place), -1) FROM questions WHERE round = ?",
                 (questions.round,),
@@ -440,21 +467,33 @@ class Store:
 
     # -- leases: who is looking at what ------------------------------------------------------------
 
-    def leases(self) -> list[tuple[int, int, str, str]]:
-        """(a, b, holder, annotator) of the pairs somebody has before them now."""
+    def alone(self) -> AbstractContextManager[None]:
+        """For as long as this lasts nobody else writes: what is read in it stays true."""
+        return _transaction(self._db, self.path)
+
+    def leases(self) -> list[tuple[int, int, str]]:
+        """(a, b, holder) of the pairs somebody has before them now, in the order they were given out."""
         return self._db.execute(
-            "SELECT a, b, holder, annotator FROM leases WHERE until > ?", (time.time(),)
+            "SELECT a, b, holder FROM leases WHERE until > ? ORDER BY rowid", (time.time(),)
         ).fetchall()
 
-    def lease(self, pairs: Iterable[tuple[int, int]], holder: str, annotator: str, seconds: float) -> None:
+    def lease(self, pairs: Iterable[tuple[int, int]], holder: str, seconds: float) -> None:
         """This holder has these pairs before it, and no others."""
         now = time.time()
         with _transaction(self._db, self.path):
             self._db.execute("DELETE FROM leases WHERE holder = ? OR until <= ?", (holder, now))
             self._db.executemany(
-                "INSERT INTO leases VALUES (?, ?, ?, ?, ?)",
-                [(a, b, holder, annotator, now + seconds) for a, b in pairs],
+                "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?)",
+                [(a, b, holder, now + seconds) for a, b in pairs],
             )
+
+    def renew(self, holder: str, seconds: float) -> None:
+        """This holder is still there: what it has is kept for it, once half of the time has passed."""
+        now = time.time()
+        due = "SELECT 1 FROM leases WHERE holder = ? AND until BETWEEN ? AND ?"
+        if self._db.execute(due, (holder, now, now + seconds / 2)).fetchone():
+            with _transaction(self._db, self.path):
+                self._db.execute("UPDATE leases SET until = ? WHERE holder = ?", (now + seconds, holder))
 
     # -- questions drawn at random, to measure with --------------------------------------------------
 
@@ -526,7 +565,11 @@ class Store:
 
 @contextmanager
 def _transaction(db: sqlite3.Connection, path: Path) -> Iterator[None]:
-    """BEGIN IMMEDIATE … COMMIT; rolled back, and said in a sentence, if the file cannot be written."""
+    """BEGIN IMMEDIATE … COMMIT; rolled back, and said in a sentence, if the file cannot be written. Within
+    another one it is part of that."""
+    if db.in_transaction:
+        yield
+        return
     try:
         db.execute("BEGIN IMMEDIATE")
         yield

@@ -15,10 +15,11 @@ from filelock import FileLock, Timeout
 
 from anneal import backbones, cycle, query
 from anneal.archive import Progress
-from anneal.campaign import Campaign
+from anneal.backbones import Backbone
+from anneal.campaign import WORKER_LOCK, Campaign
 from anneal.errors import AnnealError
+from anneal.store import Query
 
-LOCK = "worker.lock"
 LOOK = 0.2  # seconds between two looks at the store
 BEAT = 2.0  # seconds between two signs of life
 RETRY = (5.0, 300.0)  # seconds to the first and to any later try after a failure
@@ -28,7 +29,7 @@ def run(folder: Path) -> None:
     """Work until whoever started this closes our standard input, or is gone."""
     stop = threading.Event()
     threading.Thread(target=_watch_parent, args=(stop,), daemon=True).start()
-    lock = FileLock(folder / LOCK)
+    lock = FileLock(folder / WORKER_LOCK)
     while not stop.is_set():
         try:
             lock.acquire(timeout=0.5)
@@ -98,23 +99,29 @@ def _encode_queries(folder: Path, stop: threading.Event) -> None:
     """In a thread beside the turns, so that nobody's search waits for one to end; it also gives the
     signs of life."""
     campaign = Campaign.open(folder)
-    backbone, said = None, 0.0
+    backbone, said, found = None, 0.0, None
     while not stop.is_set():
-        if time.time() - said > BEAT:
-            campaign.store.beat()
-            said = time.time()
-        number = campaign.newest()
-        found = campaign.store.waiting_query(number)
-        if found is None:
-            stop.wait(LOOK)
-            continue
         try:
-            backbone = backbone or backbones.load(campaign.plan.backbone)
-            px = campaign.plan.px
-            pixels = np.frombuffer(found.pixels, dtype=np.uint8).reshape(1, px, px, 3)
-            vector = query.encode(campaign, pixels, backbone)[0].astype(np.float32)
-            campaign.store.encoded(found.id, number, vector.tobytes(), None)
-        except Exception as error:
+            if time.time() - said > BEAT:
+                campaign.store.beat()
+                said = time.time()
+            found = campaign.store.waiting_query(campaign.newest())
+            if found is not None:
+                backbone = backbone or backbones.load(campaign.plan.backbone)
+                _encode(campaign, found, backbone)
+        except Exception:  # a full disk, say: it is tried again
             traceback.print_exc()
-            campaign.store.encoded(found.id, number, None, f"{type(error).__name__}: {error}")
+            stop.wait(2)
+        stop.wait(0 if found else LOOK)
     campaign.close()
+
+
+def _encode(campaign: Campaign, found: Query, backbone: Backbone) -> None:
+    number, px = campaign.newest(), campaign.plan.px
+    try:
+        pixels = np.frombuffer(found.pixels, dtype=np.uint8).reshape(1, px, px, 3)
+        vector = query.encode(campaign, pixels, backbone)[0].astype(np.float32)
+        campaign.store.encoded(found.id, number, vector.tobytes(), None)
+    except (AnnealError, ValueError, RuntimeError) as error:
+        traceback.print_exc()
+        campaign.store.encoded(found.id, number, None, f"{type(error).__name__}: {error}")

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import math
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from fastapi import FastAPI, HTTPException, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from anneal import __version__, quality
 from anneal.archive import UNREADABLE, decode
-from anneal.campaign import FROZEN, Campaign, Model
-from anneal.errors import AnnealError
+from anneal.campaign import FROZEN, Campaign, Model, Pair
+from anneal.errors import AnnealError, UsageError
 from anneal.index import nearest
 from anneal.mining import pairwise
 from anneal.pairs import UNKNOWN, Floats, Pairs, Verdict
@@ -31,13 +32,12 @@ from anneal.web.pictures import Pictures, jpeg
 
 STATIC = Path(__file__).parent / "static"
 PIXELS = 100_000_000  # of an image that is brought to search with
-SILENT = 10.0  # seconds without a sign of life after which the machine is taken to be away
 VAGUE = 0.8  # an interval as wide as this says nothing and is not shown
 FOREVER = {"cache-control": "private, max-age=31536000, immutable"}
 WORDS: dict[int, str] = {UNKNOWN: "none"} | {int(verdict): verdict.name.lower() for verdict in Verdict}
 NUMBERS = {word: number for number, word in WORDS.items()}
 
-Name = Annotated[str, Field(min_length=1, max_length=80)]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
 Word = Literal["similar", "dissimilar", "unsure", "none"]
 ImageId = Annotated[int, Field(ge=0)]
 
@@ -46,6 +46,8 @@ class Event(BaseModel):
     """An answer (``a``, ``b``, ``verdict``), an undo (``undoes``: the key of an answer, or null for the last
     one) or the correction of an answer (``of``, ``verdict``). The key is the sender's own
     name for the event, which counts once however often it is sent."""
+
+    model_config = ConfigDict(extra="forbid")
 
     key: Annotated[str, Field(min_length=8, max_length=80)]
     a: ImageId | None = None
@@ -56,8 +58,17 @@ class Event(BaseModel):
     undoes: str | None = None
     of: int | None = None
 
+    @model_validator(mode="after")
+    def one_of_three(self) -> Self:
+        answer = self.a is not None and self.b is not None and self.verdict is not None
+        correction = self.of is not None and self.verdict is not None
+        if answer + correction + ("undoes" in self.model_fields_set) != 1:
+            raise ValueError("an event is an answer, an undo or a correction")
+        return self
+
 
 class Events(BaseModel):
+    campaign: str = ""  # the id that /api/state told: answers to one campaign are never taken for another's
     annotator: Name = "me"
     holder: Name
     n: Annotated[int, Field(ge=1, le=20)] = 6
@@ -85,7 +96,7 @@ class Desk:
     def models(self) -> list[Model]:
         """How good each model is, worked out again when there is a model or a held-back answer more: what
         the other answers add in between is not worth doing it after each of them."""
-        version = (self.campaign.standing().held_back, self.campaign.newest())
+        version = (self.campaign.store.held_back(), self.campaign.newest())
         if self._models is None or self._models[0] != version:
             self._models = version, self.campaign.models()
         return self._models[1]
@@ -95,20 +106,6 @@ class Desk:
             return None
         stop, text = self.campaign.advice(self.models())
         return {"stop": stop, "text": text}
-
-    def machine(self) -> dict[str, Any]:
-        at, about = self.campaign.store.machine()
-        fresh, needed = self.campaign.due()
-        state = about.get("state", "absent") if time.time() - at < SILENT else "absent"
-        return {
-            "state": state,
-            "step": about.get("step", ""),
-            "done": about.get("done", 0),
-            "total": about.get("total", 1),
-            "text": _machine_text(state, about, fresh, needed),
-            "fresh": fresh,
-            "needed": needed,
-        }
 
     def state(self, annotator: str) -> dict[str, Any]:
         campaign = self.campaign
@@ -126,31 +123,35 @@ class Desk:
                 "answers": mine["answers"] if mine else 0,
                 "per_minute": mine["per_minute"] if mine else None,
             },
-            "machine": self.machine(),
+            "machine": campaign.machine(),
             "advice": self.advice(),
         }
 
-    def questions(self, annotator: str, holder: str, n: int) -> list[dict[str, int]]:
-        return [{"a": a, "b": b} for a, b in self.campaign.take(annotator, holder, n)]
+    def questions(
+        self, annotator: str, holder: str, n: int, shown: Sequence[Pair] = ()
+    ) -> list[dict[str, int]]:
+        return [{"a": a, "b": b} for a, b in self.campaign.take(annotator, holder, n, shown)]
 
     def carry_out(self, event: Event, annotator: str) -> dict[str, Any]:
-        """One event; its outcome, or why not."""
+        """One event; its outcome, or why it can never be carried out. Whatever else goes wrong is raised:
+        the page keeps the event then, and sends it again."""
+        campaign, key = self.campaign, event.key
         try:
-            if event.of is not None and event.verdict is not None:
-                verdict = NUMBERS[event.verdict]
-                pair = self.campaign.correct(event.of, verdict, annotator, key=event.key)
-                return _done(event.key, pair, event.verdict)
-            if event.a is not None and event.b is not None and event.verdict is not None:
-                asked = None if event.asked is None else event.asked / 1000
-                said = {"key": event.key, "asked": asked, "looked": event.looked}
-                if event.a == event.b:
-                    return {"key": event.key, "error": "An image makes no pair with itself."}
-                self.campaign.answer(event.a, event.b, NUMBERS[event.verdict], annotator, **said)  # type: ignore[arg-type]
-                return _done(event.key, (event.a, event.b), event.verdict)
-            undone = self.campaign.undo(annotator, key=event.key, undoes=event.undoes)
-            return _done(event.key, undone, "none")
-        except AnnealError as error:
-            return {"key": event.key, "error": str(error)}
+            if "undoes" in event.model_fields_set:
+                return _done(key, campaign.undo(annotator, key=key, undoes=event.undoes), "none")
+            assert event.verdict is not None  # one_of_three
+            verdict = NUMBERS[event.verdict]
+            if event.of is not None:
+                return _done(key, campaign.correct(event.of, verdict, annotator, key=key), event.verdict)
+            assert event.a is not None
+            assert event.b is not None
+            if event.a == event.b:
+                raise UsageError("An image makes no pair with itself.")
+            asked = None if event.asked is None else event.asked / 1000
+            campaign.answer(event.a, event.b, verdict, annotator, key=key, asked=asked, looked=event.looked)
+            return _done(key, (event.a, event.b), event.verdict)
+        except UsageError as error:
+            return {"key": key, "error": str(error)}
 
     def limit(self) -> float | None:
         """The similarity from which on the newest model calls a pair similar."""
@@ -184,6 +185,17 @@ class Desk:
             "doubt": doubt,
         }
 
+    def bring(self, data: bytes) -> str:
+        """Keep an image file for the machine to encode; its name."""
+        try:
+            pixels = decode(data, self.campaign.plan.px, PIXELS)
+        except UNREADABLE as error:
+            raise HTTPException(422, f"That file cannot be read as an image: {error}.") from error
+        name = hashlib.blake2b(data, digest_size=12).hexdigest()
+        with self.lock:
+            self.campaign.store.add_query(name, pixels.tobytes())
+        return name
+
     def vector_of(self, name: str) -> tuple[Floats, int]:
         """The vector of an image that was brought, and the model it is of."""
         found = self.campaign.store.query(name)
@@ -194,21 +206,6 @@ class Desk:
         return np.frombuffer(found.vector, dtype=np.float32), found.round
 
 
-def _machine_text(state: str, about: dict[str, Any], fresh: int, needed: int) -> str:
-    if state == "learning":
-        return f"The machine is {about.get('step', 'learning')}…"
-    if state == "failed":
-        left = max(round(about.get("again", 0) - time.time()), 0)
-        return f"The machine's last turn failed: {about.get('error', '')} It tries again in {left} s."
-    if state == "restarting":
-        return "The machine stopped and is being started again; nothing is lost."
-    if state == "absent":
-        return "The machine is not running. Answers are kept; anneal label starts it."
-    if fresh >= needed:
-        return "The machine is about to learn from your answers."
-    return f"The machine learns after {needed - fresh} more answers."
-
-
 def _done(key: str, pair: tuple[int, int] | None, verdict: str) -> dict[str, Any]:
     a, b = pair or (None, None)
     return {"key": key, "a": a, "b": b, "verdict": verdict}
@@ -217,7 +214,7 @@ def _done(key: str, pair: tuple[int, int] | None, verdict: str) -> dict[str, Any
 def _numbers(text: str, below: int) -> list[int]:
     """Ids out of "1,2,3"."""
     parts = [part for part in text.split(",") if part]
-    if not all(part.isdigit() and int(part) < below for part in parts):
+    if not all(part.isdecimal() and int(part) < below for part in parts):
         raise HTTPException(422, f"Image ids are whole numbers below {below}, with commas between.")
     return [int(part) for part in parts]
 
@@ -233,6 +230,7 @@ def create(campaign: Campaign, token: str = "") -> FastAPI:
         description="Questions, answers, search and progress of one campaign.",
     )
     app.add_middleware(Guard, token=token)
+    decoding = asyncio.Semaphore(1)
 
     @app.exception_handler(AnnealError)
     def sentence(request: Request, error: AnnealError) -> JSONResponse:
@@ -258,8 +256,12 @@ def create(campaign: Campaign, token: str = "") -> FastAPI:
 
     @app.get("/api/state")
     def state(annotator: str = "me", holder: str = "") -> dict[str, Any]:
-        """How far the campaign is, and what the machine is doing."""
-        return locked(lambda: desk.state(annotator))  # type: ignore[no-any-return]
+        """How far the campaign is, and what the machine is doing. What this screen has been asked stays its
+        own for as long as it asks."""
+        with desk.lock:
+            if holder:
+                campaign.renew(holder)
+            return desk.state(annotator)
 
     @app.get("/api/questions")
     def questions(
@@ -271,9 +273,13 @@ def create(campaign: Campaign, token: str = "") -> FastAPI:
     @app.post("/api/answers")
     def answers(said: Events) -> dict[str, Any]:
         """Answers, undos and corrections, in order; each is on disk when this returns, and counts once."""
+        if said.campaign not in ("", campaign.id):
+            raise HTTPException(409, "Another campaign is served here now: open the page again.")
         with desk.lock:
             done = [desk.carry_out(event, said.annotator) for event in said.events]
-            fresh = desk.questions(said.annotator, said.holder, said.n)
+            undone = [event.key for event in said.events if "undoes" in event.model_fields_set]
+            shown = [(one["a"], one["b"]) for one in reversed(done) if one["key"] in undone and one.get("a")]
+            fresh = desk.questions(said.annotator, said.holder, said.n, shown)
             return {"done": done, "questions": fresh, "state": desk.state(said.annotator)}
 
     @app.put("/api/criterion")
@@ -292,7 +298,9 @@ def create(campaign: Campaign, token: str = "") -> FastAPI:
     @app.get("/api/images/{image}", response_class=Response)
     def image(image: int) -> Response:
         """A JPEG to judge by, in the image's own proportions."""
-        return Response(desk.pictures.large(known(image)), media_type="image/jpeg", headers=FOREVER)
+        data, lasting = desk.pictures.large(known(image))
+        headers = FOREVER if lasting else {"cache-control": "no-store"}
+        return Response(data, media_type="image/jpeg", headers=headers)
 
     @app.get("/api/thumbs/{image}", response_class=Response)
     def thumb(image: int) -> Response:
@@ -341,13 +349,8 @@ def create(campaign: Campaign, token: str = "") -> FastAPI:
     async def bring(request: Request) -> dict[str, str]:
         """Bring an image file to search with: its bytes are the body."""
         data = await request.body()
-        try:
-            pixels = decode(data, campaign.plan.px, PIXELS)
-        except UNREADABLE as error:
-            raise HTTPException(422, f"That file cannot be read as an image: {error}.") from error
-        name = hashlib.blake2b(data, digest_size=12).hexdigest()
-        locked(lambda: campaign.store.add_query(name, pixels.tobytes()))
-        return {"id": name}
+        async with decoding:  # one at a time: a large one takes memory
+            return {"id": await run_in_threadpool(desk.bring, data)}
 
     @app.get("/api/queries/{name}")
     def brought(name: str) -> dict[str, str]:
@@ -357,7 +360,7 @@ def create(campaign: Campaign, token: str = "") -> FastAPI:
             raise HTTPException(404, "That image is no longer here: drop it again.")
         if found.error is not None:
             return {"state": "failed", "text": found.error}
-        away = locked(desk.machine)["state"] == "absent"
+        away = locked(campaign.machine)["state"] == "absent"
         text = "The machine is not running: start it with anneal label." if away else ""
         return {"state": "waiting" if found.vector is None else "ready", "text": text}
 
@@ -431,7 +434,7 @@ def create(campaign: Campaign, token: str = "") -> FastAPI:
 
 
 def _about(desk: Desk, row: Row, wanted: str) -> bool:
-    if wanted.isdigit():
+    if wanted.isdecimal():
         return int(wanted) in (row.a, row.b)
     names = (desk.archive.paths[row.a], desk.archive.paths[row.b])
     return any(wanted.casefold() in name.casefold() for name in names)

@@ -74,9 +74,11 @@ class Guard:
             return _no(421, f"This server answers on 127.0.0.1 and localhost only, not as {host!r}.")
         if origin is not None and scope["method"] not in ("GET", "HEAD") and urlsplit(origin).netloc != host:
             return _no(403, "Another site's page may not send anything here.")
+        if scope["path"].startswith("/api") and headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+            return _no(403, "Another site's page may not ask anything here.")
         length = headers.get("content-length", "0")
         limit = UPLOAD if scope["path"] == "/api/queries" else BODY
-        if not length.isdigit() or int(length) > limit:
+        if not length.isdecimal() or int(length) > limit:
             return _too_large(limit)
         return self._stranger(scope, headers) if self.token else None
 

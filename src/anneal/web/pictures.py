@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from anneal.archive import Archive
+from anneal.errors import ArchiveError
 
 Make = Callable[[], NDArray[np.uint8]]
 LARGE, SMALL = 1024, 160  # pixels: the longer side of a picture to judge by, a side of one in a grid
@@ -22,9 +23,13 @@ class Pictures:
     def __init__(self, archive: Archive, folder: Path) -> None:
         self.archive, self.folder = archive, folder
 
-    def large(self, image: int) -> bytes:
-        """As the file has it, in its own proportions; from what was kept of it, if the file is gone."""
-        return self._kept("large", image, lambda: self.archive.picture(image, LARGE), 90)
+    def large(self, image: int) -> tuple[bytes, bool]:
+        """As the file has it, in its own proportions, and True; or for want of the file what was kept of
+        it, which is not to be kept in its place."""
+        try:
+            return self._kept("large", image, lambda: self.archive.picture(image, LARGE), 90), True
+        except ArchiveError:
+            return jpeg(self.archive.pixels[image]), False
 
     def small(self, image: int) -> bytes:
         return self._kept("small", image, lambda: _shrunk(self.archive.pixels[image]), 80)

@@ -9,13 +9,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import quote
 
 import uvicorn
 
-from anneal.campaign import Campaign
-from anneal.errors import UsageError
+from anneal.campaign import FILE, Campaign
+from anneal.errors import AnnealError, UsageError
 from anneal.store import Store
 from anneal.web.app import create
 from anneal.web.guard import LOOPBACK
@@ -33,8 +34,10 @@ def serve(campaign: Campaign, host: str, port: int, token: str, ready: Callable[
     bound = _bind(host, port)
     app = create(campaign, token)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
-    name = f"[{host}]" if ":" in host else host
-    address = f"http://{name}:{bound.getsockname()[1]}/" + (f"?token={token}" if token else "")
+    name = socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
+    address = f"http://{name}:{bound.getsockname()[1]}/" + (
+        f"?token={quote(token, safe='')}" if token else ""
+    )
     with bound, _machine(campaign.folder):
         ready(address)
         server.run(sockets=[bound])
@@ -81,10 +84,11 @@ def _keep(folder: Path, ending: threading.Event, running: list[subprocess.Popen[
         if process.poll() is None:
             _end(process)
         elif not ending.is_set():
-            store = Store(folder / "campaign.sqlite")
-            store.set_machine(state="restarting", code=process.returncode)
-            store.close()
-            wait = 1.0 if time.monotonic() - started > 60 else min(2 * wait, 60)
+            wait = 1.0 if time.monotonic() - started > 600 else min(2 * wait, 60)
+            with suppress(AnnealError):  # the disk may be what it died of
+                store = Store(folder / FILE)
+                store.set_machine(state="restarting", code=process.returncode)
+                store.close()
             ending.wait(wait)
 
 

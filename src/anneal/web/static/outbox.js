@@ -189,7 +189,7 @@ async function send(batch) {
   let reply;
   try {
     reply = await api("/api/answers", { method: "POST",
-      json: { annotator, holder: store.holder, n: AHEAD, events: batch.map((entry) => entry.event) } });
+      json: { campaign: batch[0].campaign, annotator, holder: store.holder, n: AHEAD, events: batch.map((entry) => entry.event) } });
   } finally {
     posting = false;
   }
