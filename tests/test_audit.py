@@ -96,12 +96,13 @@ def test_what_is_settled_is_passed_over_but_the_draws_are_counted() -> None:
     assert len(lot.asked) == 10
 
 
-def test_what_an_earlier_lot_asked_is_drawn_and_not_asked() -> None:
-    """Held-back answers are known as unsure."""
-    before = audit.first(space(0), np.arange(120), known(120), PLAN)
-    relations = known(120, *((a, b, UNSURE) for a, b in list(before.asked)[:4]))
-    lot = audit.first(space(0), np.arange(120), relations, PLAN)
-    assert set(list(before.asked)[:4]).isdisjoint(lot.asked)
+def test_what_was_judged_before_is_drawn_and_not_asked(campaign: Campaign) -> None:
+    before = audit.draw(campaign, space(0), known(120), 0)
+    judged = list(before.asked)[:4]
+    for (a, b), verdict in zip(judged, (SIMILAR, DISSIMILAR, UNSURE, SIMILAR), strict=True):
+        campaign.answer(a, b, verdict)
+    lot = audit.draw(campaign, space(0), known(120), 0)
+    assert set(judged).isdisjoint(lot.asked)
     assert lot.kept.draws[: len(before.kept.draws)] == before.kept.draws
     assert len(lot.asked) == 10
 
@@ -200,14 +201,26 @@ def test_drawn_questions_take_the_place_of_as_many_chosen_ones_evenly_spread(
         assert {level for level, drawn_ in zip(found.levels, found.audit, strict=True) if drawn_} <= {None}
 
 
-def test_a_question_that_was_chosen_and_drawn_is_asked_once_and_held_back() -> None:
+def test_a_question_that_was_chosen_and_drawn_is_asked_once_and_learnt_from() -> None:
     before = chosen(10)
     found = audit.mixed(before, before.pairs[[2, 9]])
-    assert sorted(found.pairs) == sorted(before.pairs)
-    assert {pair for pair, name in zip(found.pairs, found.strategies, strict=True) if name == AUDIT} == {
-        (0, 3),
-        (0, 10),
-    }
+    assert list(found.pairs) == list(before.pairs)
+    assert found.strategies == before.strategies
+
+
+def test_a_held_back_answer_is_released_once_its_pair_is_chosen(campaign: Campaign) -> None:
+    """Else what measures would be just those pairs that nobody cared to ask."""
+    campaign.store.queue(Questions(Pairs.of([0, 2], [1, 3]), 0, (AUDIT, AUDIT)))
+    campaign.answer(0, 1, SIMILAR, "ann")
+    campaign.answer(2, 3, DISSIMILAR, "ann")
+    assert (campaign.standing().held_back, len(campaign.evidence())) == (2, 0)
+    audit.release(campaign, Questions.of(Pairs.of([2, 5], [3, 6]), 1, "mgue"))
+    assert (campaign.standing().held_back, campaign.standing().answers) == (1, 2)
+    assert list(campaign.evidence().pairs) == [(2, 3)]
+    row = campaign.store.standing()[-1]
+    assert (row.verdict, row.annotator, row.strategy, row.round, row.entered) == (
+        DISSIMILAR, "ann", "mgue", 1, "machine",
+    )  # fmt: skip
 
 
 # -- the five nearest ------------------------------------------------------------------------------

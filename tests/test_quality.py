@@ -290,10 +290,18 @@ def around(value: float, width: float = 0.1) -> Estimate:
     [
         ([], [], 0.1, False, "Too early"),
         ([0, 30, 60], [0.8, 0.8, 0.8], 0.1, False, "Too early to say: a few rounds"),
-        ([0, 30, 60, 90], [0.8, 0.8, 0.8, 0.8], 0.3, False, "P@5 is known within 30 points only"),
-        ([0, 30, 60, 90], [0.5, 0.6, 0.7, 0.8], 0.1, False, "Still rising: +20 points of P@5 in the last 60"),
-        ([0, 30, 60, 90], [0.5, 0.8, 0.8, 0.8], 0.1, True, "levelled off near 0.80: the last 60 answers"),
-        ([0, 30, 60, 90], [0.5, 0.9, 0.9, 0.8], 0.1, True, "changed it by -10 points"),
+        ([0, 30, 60, 90], [0.8, 0.8, 0.8, 0.8], 0.1, False, "Too early to say: a few rounds"),
+        ([0, 30, 60, 90, 120], [0.8] * 5, 0.3, False, "P@5 is known within 30 points only"),
+        ([0, 30, 60, 90, 120], [0.4, 0.5, 0.6, 0.7, 0.8], 0.1, False, "+20 points of P@5 in the last 60"),
+        ([0, 30, 60, 90, 120], [0.5, 0.8, 0.8, 0.8, 0.8], 0.1, True, "levelled off near 0.80 (0.75 to 0.85)"),
+        (
+            [0, 30, 60, 90, 120],
+            [0.5, 0.6, 0.8, 0.8, 0.8],
+            0.1,
+            False,
+            "Still moving: +0",
+        ),  # not twice in a row
+        ([0, 30, 60, 90, 120], [0.5, 0.9, 0.9, 0.9, 0.8], 0.1, True, "changed it by -10 points"),
         (
             [0, *range(100, 1000, 100)],  # the last third: from 600 to 900
             [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 0.8, 0.8, 0.805],
@@ -306,7 +314,7 @@ def around(value: float, width: float = 0.1) -> Estimate:
             [0.8] * 8 + [0.81, 0.82],
             0.1,
             False,
-            "Still rising: +2 points of P@5 in the last 300 answers",
+            "Still moving: +2 points of P@5 in the last 300 answers",
         ),
     ],
 )

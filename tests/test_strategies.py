@@ -143,7 +143,6 @@ def test_fewer_than_two_images_have_no_pairs_to_pick(select: Select, images: lis
 
 @pytest.mark.parametrize("images", [[], [3], [3, 3]])
 def test_fewer_than_two_images_have_no_pairs_to_pick_with_a_lean_either(images: list[int]) -> None:
-    # Fails: strategies.levels asks for the similarities of pairs that there are not.
     shown = replace(snapshot(), images=np.array(images, dtype=np.int64), lean=0.5)
     assert list(mgue(shown, 3, seed(0))) == []
 
@@ -384,8 +383,6 @@ def test_levels_are_of_the_images_that_may_be_asked_about() -> None:
 
 
 def test_a_level_of_what_is_not_known_is_not_known() -> None:
-    # Fails: searchsorted puts nan last, so a threshold that is nan has the level of the most similar pair,
-    # and cycle.ask hands that to Campaign.lean, which looks for nan in vain.
     assert np.isnan(levels(line(), np.arange(200), float("nan"), seed(0)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import sqlite3
 import struct
 import subprocess
 import sys
@@ -138,6 +139,9 @@ def test_what_cannot_be_read_is_refused_as_a_whole(site: Site, campaign: Campaig
     for wrong in (
         {"holder": "h", "events": [{"key": "12345678", "a": 0, "b": 1, "verdict": "maybe"}]},
         {"holder": "h", "events": [{"a": 0, "b": 1, "verdict": "similar"}]},  # no key
+        {"holder": "h", "events": [{"key": "12345678", "a": 0, "b": 1, "verdit": "similar"}]},
+        {"holder": "h", "events": [{"key": "12345678", "a": 0, "b": 1}]},
+        {"holder": "h", "events": [{"key": "12345678"}]},
         {"holder": "", "events": []},
         {"holder": "h", "events": [], "n": 10_000},
     ):
@@ -153,6 +157,45 @@ def test_two_screens_are_never_asked_the_same_pair(site: Site) -> None:
             assert (q["a"], q["b"]) not in seen
             seen.add((q["a"], q["b"]))
     assert len(seen) == 24
+
+
+def test_an_undone_pair_stays_with_the_screen_that_shows_it(site: Site) -> None:
+    first = site.get("/api/questions?holder=ann&n=4")["questions"]
+    site.say(answer(1, first[0], "similar"), holder="ann", n=4)
+    told = site.say({"key": KEY.format(2), "undoes": KEY.format(1)}, holder="ann", n=4)
+    assert told["questions"] == first
+    assert first[0] not in site.get("/api/questions?holder=bob&n=20")["questions"]
+
+
+def test_undoing_an_answer_takes_back_its_correction_too(site: Site, campaign: Campaign) -> None:
+    (pair,) = site.get("/api/questions?holder=h&n=1")["questions"]
+    site.say(answer(1, pair, "similar"))
+    number = site.get("/api/answers")["answers"][0]["id"]
+    site.say({"key": KEY.format(2), "of": number, "verdict": "dissimilar"})
+    site.say({"key": KEY.format(3), "undoes": KEY.format(1)})
+    assert stored(campaign) == []
+
+
+def test_answers_to_another_campaign_are_not_taken(site: Site, campaign: Campaign) -> None:
+    sent = {"holder": "h", "events": [answer(1, {"a": 0, "b": 1}, "similar")]}
+    assert site("POST", "/api/answers", {**sent, "campaign": "another"}).status == 409
+    assert campaign.store.events() == 0
+    own = site.get("/api/state")["id"]
+    assert own == campaign.id
+    assert site("POST", "/api/answers", {**sent, "campaign": own}).status == 200
+
+
+def test_an_answer_the_disk_refuses_is_not_called_done(site: Site, campaign: Campaign) -> None:
+    event = answer(1, {"a": 0, "b": 1}, "similar")
+    with closing(sqlite3.connect(campaign.store.path, isolation_level=None)) as other:
+        campaign.store._db.execute("PRAGMA busy_timeout = 100")
+        other.execute("BEGIN IMMEDIATE")  # somebody holds the file
+        refused = site("POST", "/api/answers", {"holder": "h", "events": [event]})
+        other.execute("ROLLBACK")
+    assert refused.status == 503
+    assert "do the last step again" in refused.json["detail"]
+    assert "error" not in site.say(event)["done"][0]
+    assert stored(campaign) == [(0, 1, SIMILAR, "me")]
 
 
 def test_many_at_once_lose_nothing_and_double_nothing(site: Site, campaign: Campaign) -> None:
@@ -339,8 +382,12 @@ def test_an_image_whose_file_is_gone_is_still_shown(tmp_path: Path, made: Path, 
     opened.store.set(archive={**opened.store.settings()["archive"], "root": str(tmp_path / "gone")})
     opened.close()
     moved = Campaign.open(tmp_path / "c")
-    with page_of(moved) as site, Image.open(io.BytesIO(site("GET", "/api/images/7").body)) as image:
-        assert image.size == (32, 32)  # what was kept of it
+    with page_of(moved) as site:
+        reply = site("GET", "/api/images/7")
+        with Image.open(io.BytesIO(reply.body)) as image:
+            assert image.size == (32, 32)  # what was kept of it
+        assert reply.headers["cache-control"] == "no-store"
+    assert not list((tmp_path / "c" / "cache").rglob("*.jpg"))  # nor is it taken for the image ever after
     moved.close()
 
 
@@ -434,7 +481,9 @@ def test_another_site_s_page_can_send_nothing(site: Site, campaign: Campaign) ->
     for origin in ("http://evil.example", "null", "http://127.0.0.1:1"):
         reply = site("POST", "/api/answers", sent, headers={"origin": origin})
         assert reply.status == 403, origin
+    assert site("GET", "/api/questions?holder=x", headers={"sec-fetch-site": "cross-site"}).status == 403
     assert campaign.store.events() == 0
+    assert campaign.store.leases() == []
     own = site.address.rstrip("/")
     assert site("POST", "/api/answers", sent, headers={"origin": own}).status == 200
 

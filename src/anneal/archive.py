@@ -14,6 +14,7 @@ import io
 import json
 import os
 import struct
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +32,7 @@ from anneal.kept import Kept
 from anneal.pairs import Ids
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".webp", ".gif", ".jp2"}
-FORMATS = ("JPEG", "MPO", "PNG", "TIFF", "BMP", "WEBP", "GIF", "JPEG2000")
+FORMATS = ("JPEG", "PNG", "TIFF", "BMP", "WEBP", "GIF", "JPEG2000")
 """What Pillow may read: no format whose reader starts a program, whatever the file is called."""
 TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 LARGE = 50_000_000  # pixels: from here on GDAL's decimated read is far quicker than a whole decode
@@ -182,12 +183,29 @@ def read_image(path: Path, px: int) -> Reading:
         return _read(path, px)
 
 
+_silence = threading.Lock()
+_readers = 0
+_filters = warnings.catch_warnings()
+
+
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Odd files make decoders warn; what matters is said in a reading. Not per file: filters are global."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    """Odd files make decoders warn; what matters is said in a reading. Filters are global: the first of
+    those who read at once silences them, the last puts them back."""
+    global _readers, _filters
+    with _silence:
+        _readers += 1
+        if _readers == 1:
+            _filters = warnings.catch_warnings()
+            _filters.__enter__()
+            warnings.simplefilter("ignore")
+    try:
         yield
+    finally:
+        with _silence:
+            _readers -= 1
+            if not _readers:
+                _filters.__exit__(None, None, None)
 
 
 def _read(path: Path, px: int) -> Reading:

@@ -10,9 +10,6 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
-from threadpoolctl import threadpool_limits
 
 from anneal.mining import Mined
 from anneal.pairs import Floats, Ids, Pairs
@@ -58,6 +55,10 @@ def best_per_cluster(points: Floats, scores: Floats, n: int, rng: np.random.Gene
     """
     if n >= len(points):
         return np.arange(len(points))
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+    from threadpoolctl import threadpool_limits
+
     seed = int(rng.integers(2**31))
     # One thread: the work is small, and threads that wait for each other on a busy machine take longer.
     with threadpool_limits(1), warnings.catch_warnings():

@@ -30,7 +30,7 @@ def take_in(campaign: Campaign, file: Path) -> int:
     events = []
     for line, row in _rows(file):
         a, b = (_image(row.get(name), ids, file, line) for name in ("a", "b"))
-        verdict = str(row.get("verdict", "")).strip().casefold()
+        verdict = str(row.get("verdict") or "").strip().casefold()
         if verdict not in VERDICTS:
             known = ", ".join(VERDICTS)
             raise UsageError(
@@ -58,7 +58,7 @@ def write_out(campaign: Campaign, file: Path) -> int:
     if _json(file):
         text.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     else:
-        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        writer = csv.DictWriter(text, COLUMNS)  # \r\n, as RFC 4180 has it: then both are quoted
         writer.writeheader()
         writer.writerows(rows)
     write_text(file, text.getvalue())
@@ -77,10 +77,12 @@ def _rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         text = file.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         raise UsageError(f"{file} does not exist: give a CSV or JSON lines file of answers.") from None
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read ({error.strerror}): give a file of answers.") from None
     except UnicodeDecodeError:
         raise UsageError(f"{file} is not text in UTF-8.") from None
     if _json(file):
-        for number, line in enumerate(text.splitlines(), 1):
+        for number, line in enumerate(text.split("\n"), 1):
             if line.strip():
                 try:
                     row = json.loads(line)
@@ -101,9 +103,11 @@ def _rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _image(value: Any, ids: dict[str, int], file: Path, line: int) -> int:
-    name = str(value if value is not None else "").strip()
-    if name in ids:
-        return ids[name]
-    if name.isdecimal() and int(name) < len(ids):
+    given = "" if value is None else str(value)
+    name = given.strip()
+    for one in (given, name):
+        if one in ids:
+            return ids[one]
+    if name.isascii() and name.isdigit() and len(name) < 19 and int(name) < len(ids):
         return int(name)
     raise UsageError(f"{file}, line {line}: {name!r} is no image of this archive. Nothing was taken in.")

@@ -124,7 +124,11 @@ def share(weights: Floats, similar: NDArray[np.bool_]) -> Estimate:
     if not weights.sum():
         return Estimate(0.5, 0.0, 1.0)  # nothing is known
     p = float((weights * similar).sum() / weights.sum())
-    m = float(weights.sum() ** 2 / np.square(weights).sum())
+    total = weights.sum()
+    m = float(total**2 / np.square(weights).sum())
+    spread = np.square(weights * (similar - p)).sum()  # weights and verdicts may hang together
+    if spread:
+        m = min(m, float(p * (1 - p) * total**2 / spread))
     centre = (p + Z**2 / (2 * m)) / (1 + Z**2 / m)
     half = Z * np.sqrt(p * (1 - p) / m + Z**2 / (4 * m**2)) / (1 + Z**2 / m)
     return Estimate(p, max(centre - half, 0.0), min(centre + half, 1.0))

@@ -268,7 +268,6 @@ class Store:
             [values[name] for name in EVENT],
         )
         assert done.lastrowid is not None
-        self._db.execute("DELETE FROM leases WHERE a = ? AND b = ?", (event.a, event.b))
         return done.lastrowid
 
     def row_of(self, key: str) -> int | None:

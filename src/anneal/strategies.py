@@ -55,7 +55,7 @@ def mgue(
     """Metric-guided: the pairs nearest the threshold between similar and dissimilar, moved by the
     snapshot's lean where it has one."""
     found = uncertainty.moments(snapshot.vectors, snapshot.known)
-    if not found.complete:
+    if not found.complete or len(np.unique(snapshot.images)) < 2:
         return cold(snapshot, n, rng)
     threshold = uncertainty.mgue_threshold(found, lam)
     similarity = cosine(snapshot.vectors)
@@ -165,7 +165,7 @@ def named(name: str, lam: float = 3.0, diversity: Diversity = kmeans) -> Strateg
     return every[name]
 
 
-def strategies(lam: float = 3.0, diversity: Diversity = kmeans, share: float = 0.0) -> dict[str, Strategy]:
+def strategies(lam: float = 3.0, diversity: Diversity = kmeans) -> dict[str, Strategy]:
     """Those of this package, by name."""
     every = (
         Strategy("mgue", partial(mgue, lam=lam, diversity=diversity)),
@@ -201,8 +201,9 @@ def levels(vectors: Floats, images: Ids, s: Floats | float, rng: np.random.Gener
     """The level of each similarity: the share of all pairs that are more similar, by a sample of them.
     Unlike a similarity, a level means much the same before and after training."""
     every = _similarities(vectors, images, rng)
+    s = np.asarray(s)
     found: Floats = (len(every) - np.searchsorted(every, s, side="right") + 0.5) / (len(every) + 1)
-    return found
+    return np.where(np.isnan(s), np.nan, found)
 
 
 def similarity_at(vectors: Floats, images: Ids, level: float, rng: np.random.Generator) -> float:

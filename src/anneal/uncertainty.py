@@ -103,8 +103,8 @@ def limit(s: Floats, similar: NDArray[np.bool_]) -> float:
     order = np.argsort(s)
     below = np.concatenate([[0], np.cumsum(similar[order])]) / similar.sum()
     above = 1 - np.concatenate([[0], np.cumsum(~similar[order])]) / (~similar).sum()
-    ends = np.concatenate([[s[order[0]]], s[order], [s[order[-1]]]])
-    cuts = (ends[:-1] + ends[1:]) / 2  # cut i lies before the i-th pair
+    ends = np.concatenate([[s[order[0]]], s[order]])
+    cuts = np.append((ends[:-1] + ends[1:]) / 2, np.nextafter(ends[-1], np.inf))  # cut i lies before pair i
     best = np.flatnonzero(below + above <= (below + above).min() + 1e-12)
     return float(cuts[best[len(best) // 2]])
 
