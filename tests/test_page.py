@@ -19,8 +19,12 @@ from axe_playwright_python.sync_playwright import Axe
 from PIL import Image
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from anneal.campaign import Campaign
-from served import label, wait_for
+from anneal import cycle
+from anneal.archive import reopen
+from anneal.campaign import Campaign, Plan
+from anneal.index import unit
+from anneal.kept import Kept
+from served import label, page_of, wait_for
 
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -293,3 +297,40 @@ def test_keys_are_one_s_own_and_the_phone_has_buttons(folder: Path, opened: Call
         assert me.pair() == second
         me.sent()
         assert stored(folder) == [(first, "similar")]
+
+
+def test_a_grid_of_a_hundred_thousand_images_is_paged_through(
+    tmp_path: Path, opened: Callable[..., Page]
+) -> None:
+    """Only what is seen is in the page, wherever one has scrolled to."""
+    n = 100_000
+    kept = Kept(tmp_path / "kept" / "pixels", np.uint8, (8, 8, 3))
+    colours = np.random.default_rng(0).integers(0, 255, (n, 1, 1, 3), dtype=np.uint8)
+    rows = [[f"strip {i // 1000:02d}/tile-{i:06d}.jpg", "", "", str(i)] for i in range(n)]
+    kept.append(np.broadcast_to(colours, (n, 8, 8, 3)), {"images": rows, "skipped": []})
+    kept.finish()
+    archive = reopen(tmp_path, tmp_path / "kept", 8)
+    vectors = unit(colours.reshape(n, 3).astype(np.float32) - 128)
+    campaign = Campaign.create(tmp_path / "large", archive, Plan(px=8), np.arange(n))
+    cycle.save(tmp_path / "large" / "rounds" / "frozen", vectors=vectors)
+    with page_of(campaign) as site:
+        page = opened(site.address + "#search")
+        cells = page.locator("#grid [data-image]")
+        expect(page.locator("#grid [data-image='0']")).to_be_visible()
+        for end in ("End", "Home"):
+            page.locator("#grid [data-image]").first.focus()
+            page.locator("#grid").evaluate(
+                "(grid, end) => { grid.scrollTop = end === 'End' ? grid.scrollHeight : 0 }", end
+            )
+            last = page.locator(f"#grid [data-image='{n - 1 if end == 'End' else 0}']")
+            expect(last).to_be_visible()
+            assert cells.count() < 500
+        page.locator("#grid").evaluate("grid => { grid.scrollTop = grid.scrollHeight / 2 }")
+        page.wait_for_selector("#grid [data-image^='50']")
+        middle = int(cells.nth(cells.count() // 2).get_attribute("data-image") or "")
+        assert 40_000 < middle < 60_000
+        page.click(f"#grid [data-image='{middle}']")
+        found = np.argsort(-(vectors[middle] @ vectors.T), kind="stable")
+        expected = next(int(i) for i in found if i != middle)
+        expect(page.locator("#results [data-image]").first).to_have_attribute("data-image", str(expected))
+    campaign.close()

@@ -304,8 +304,9 @@ class Campaign:
     def lean(self, level: float) -> float:
         """How far from MGUE's threshold, which lies at ``level``, to ask next, for the share of similar
         answers to be what is aimed at. The first answers span all levels and tell it outright; after that
-        the lean follows the share of the last round, gently: late in a campaign similar and dissimilar
-        pairs lie so far apart that a small step goes from one to the other."""
+        the lean follows the share, gently, and only if two rounds in a row missed it to the same side: late
+        in a campaign similar and dissimilar pairs lie so far apart that a small step goes from one to the
+        other."""
         if self.aim is None or math.isnan(level):
             return 0.0
         rounds = self.store.rounds()
@@ -317,10 +318,17 @@ class Campaign:
             high, low = (balanced(np.array(seen), similar, share) for share in self.aim)
             return max(math.log(min(max(level, low), high) / level), 0.0)
         before = float(rounds[-1][1].get("lean", 0.0))
-        last = [v for n, v in self._settled() if n == rounds[-1][0] + 1]
-        share = (last.count(Verdict.SIMILAR) + 1) / (len(last) + 2)
-        excess = float(logit(share) - logit(min(max(share, self.aim[0]), self.aim[1])))
-        return max(0.5 * before + min(max(0.25 * excess, -0.5), 0.5), 0.0)
+        last, one_before = (self._excess(rounds[-1][0] + back) for back in (1, 0))
+        excess = min(last, one_before) if last > 0 else max(last, one_before)  # of both, if to the same side
+        lasting = excess if last * one_before > 0 else 0.0
+        return max(0.5 * before + min(max(0.25 * lasting, -0.5), 0.5), 0.0)
+
+    def _excess(self, number: int) -> float:
+        """How far a round's share of similar answers lies above what is aimed at, or below, in logits."""
+        assert self.aim is not None
+        said = [verdict for round_, verdict in self._settled() if round_ == number]
+        share = (said.count(Verdict.SIMILAR) + 1) / (len(said) + 2)
+        return float(logit(share) - logit(min(max(share, self.aim[0]), self.aim[1])))
 
     def _settled(self) -> list[tuple[int, int]]:
         """Round and verdict of the answers to chosen questions that say similar or dissimilar."""

@@ -278,7 +278,11 @@ def create(campaign: Campaign, token: str = "") -> FastAPI:
         with desk.lock:
             done = [desk.carry_out(event, said.annotator) for event in said.events]
             undone = [event.key for event in said.events if "undoes" in event.model_fields_set]
-            shown = [(one["a"], one["b"]) for one in reversed(done) if one["key"] in undone and one.get("a")]
+            shown = [
+                (one["a"], one["b"])
+                for one in reversed(done)
+                if one["key"] in undone and one["a"] is not None
+            ]
             fresh = desk.questions(said.annotator, said.holder, said.n, shown)
             return {"done": done, "questions": fresh, "state": desk.state(said.annotator)}
 
