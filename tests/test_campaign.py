@@ -23,7 +23,7 @@ from anneal.errors import AnnealError, ArchiveError, CampaignError, UsageError
 from anneal.index import unit
 from anneal.pairs import UNKNOWN, Pairs, Verdict
 from anneal.quality import Estimate
-from anneal.store import AUDIT, Audit, Questions, Store
+from anneal.store import AUDIT, Audit, Event, Questions, Store
 
 SIMILAR, DISSIMILAR, UNSURE = Verdict
 PLAN = Plan(px=32)
@@ -588,19 +588,23 @@ def test_a_lean_is_a_number_whatever_the_plan_aims_at(
     assert math.isfinite(other.lean(0.05))
 
 
-def test_a_lean_follows_the_share_of_the_last_round(campaign: Campaign) -> None:
-    pairs = of(*((i, 100) for i in range(20)))
+def test_a_lean_follows_the_share_where_two_rounds_missed_it_to_the_same_side(campaign: Campaign) -> None:
+    rounds = [of(*((i, 100 + number) for i in range(20))) for number in (0, 1)]
 
-    def lean(similar: int, before: float) -> float:
-        finish(campaign, 0, {"lean": before}, *pairs)
-        campaign.answer_all(pairs, [SIMILAR] * similar + [DISSIMILAR] * (20 - similar))
+    def lean(similar: tuple[int, int], before: float) -> float:
+        finish(campaign, 0, {"lean": before}, *rounds[1])
+        for number, (pairs, n) in enumerate(zip(rounds, similar, strict=True)):
+            said = zip(pairs, [SIMILAR] * n + [DISSIMILAR] * (20 - n), strict=True)
+            campaign.store.add(Event(a, b, v, "me", "mgue", number) for (a, b), v in said)
         return campaign.lean(0.01)
 
-    assert lean(10, 0.0) == 0.0
-    assert lean(10, 1.0) == 0.5  # it fades where the share is as it should be
-    assert 0 < lean(17, 0.0) < lean(20, 0.0) <= 0.5
-    assert lean(1, 1.0) < lean(10, 1.0) < lean(20, 1.0)
-    assert lean(0, 0.2) == 0.0
+    assert lean((10, 10), 0.0) == 0.0
+    assert lean((10, 10), 1.0) == 0.5  # it fades where the share is as it should be
+    assert 0 < lean((17, 17), 0.0) < lean((20, 20), 0.0) <= 0.5
+    assert lean((20, 17), 0.0) == lean((17, 20), 0.0) == lean((17, 17), 0.0)  # by the one that missed it less
+    assert lean((1, 20), 1.0) == lean((10, 20), 1.0) == lean((20, 10), 1.0) == 0.5
+    assert lean((1, 1), 1.0) < 0.5
+    assert lean((0, 0), 0.2) == 0.0
 
 
 def test_without_an_aim_or_with_few_answers_there_is_no_lean(
