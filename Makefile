@@ -12,7 +12,7 @@ demo: $(READY)
 	$(BIN)/anneal demo --out demo
 
 test: $(READY) browser
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 # The page is tested in Debian's Chromium, installed where that can be done.
 browser:

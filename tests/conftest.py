@@ -12,7 +12,7 @@ import torch
 from anneal import scenes
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported anywhere
-torch.set_num_threads(2)
+torch.set_num_threads(1)  # tests run side by side, one a core
 
 
 @pytest.fixture
