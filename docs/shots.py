@@ -29,7 +29,7 @@ def answer(page: Page, kinds: tuple[str, ...], n: int) -> None:
         page.wait_for_selector(f'body:not([data-pair="{pair}"])')
 
 
-def main(folder: Path, out: Path, answers: int = 40, query: int = 450) -> None:
+def main(folder: Path, out: Path, answers: int = 40, query: int = 1950) -> None:
     out.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory() as scratch:
         copy = Path(shutil.copytree(folder, Path(scratch) / folder.name))

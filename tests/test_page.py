@@ -26,6 +26,8 @@ from anneal.index import unit
 from anneal.kept import Kept
 from served import label, page_of, wait_for
 
+pytestmark = pytest.mark.xdist_group("processes")  # each starts several: one after another
+
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",

@@ -21,6 +21,8 @@ from anneal.reproduce import PAPER, PRESETS, cast, choices, figures, settings
 from anneal.simulate import campaign_at, inner_split, split_of
 from anneal.trials import FIELDS
 
+pytestmark = pytest.mark.xdist_group("processes")  # each starts several: one after another
+
 SMALL = "--backbone random:resnet-18 --px 32 --per-round 20 --rounds 1 --trials 2 --only mgue,bcgue,cal"
 
 

@@ -22,6 +22,8 @@ from anneal.campaign import Campaign
 from anneal.pairs import Verdict
 from served import Label, Site, label, wait_for
 
+pytestmark = pytest.mark.xdist_group("processes")  # each starts several: one after another
+
 
 @pytest.fixture(scope="session")
 def made(drawn: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:

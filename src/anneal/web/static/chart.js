@@ -55,6 +55,6 @@ export function lineChart({ width, title, xLabel, points, aim = null, whole = fa
     chart.append(svg("circle", { class: "dot", cx: x(point.x), cy: y(point.y), r: 3.5 },
       svg("title", {}, `${point.name}: ${percent(point.y)}`)));
   }
-  chart.append(svg("text", { class: "value", x: x(last.x) + 8, y: y(last.y) - 8 }, percent(last.y)));
+  chart.append(svg("text", { class: "value", x: x(last.x) + 8, y: Math.max(y(last.y) - 8, 14) }, percent(last.y)));
   return chart;
 }
