@@ -124,7 +124,7 @@ def test_a_campaign_from_first_question_to_search(anneal: Anneal, campaign: Path
     assert report["rounds"] == 1
     assert report["queued"] == 24
     assert report["contradictions"] == 0
-    assert set(report["seconds"]) == {"infer", "fit", "embed", "threshold", "ask"}
+    assert set(report["seconds"]) == {"infer", "fit", "embed", "threshold", "ask", "audit"}
     assert anneal("status --campaign {}", campaign).out.split()[:2] == ["images", "120"]
 
     example = "beach/beach_003.jpg"

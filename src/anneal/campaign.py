@@ -262,12 +262,12 @@ class Campaign:
         seldom, those that are expected to mend it come first. Questions drawn by lot keep their place."""
         rows = np.flatnonzero(open_)
         share, aim = self.share(), self.aim
-        if share is not None and aim is not None and not aim[0] <= share <= aim[1]:
-            s = pairwise(self.vectors(), queue.pairs[rows])
-            sign = -1 if share > aim[1] else 1
-            free = ~queue.audit[rows]
-            wanted = sign * s[free] >= np.median(sign * s[free]) if free.any() else free[free]
-            rows[free] = rows[free][np.argsort(~wanted, kind="stable")]
+        if share is None or aim is None or aim[0] <= share <= aim[1] or not self.has_vectors():
+            return queue.pairs[rows]
+        free = ~queue.audit[rows]
+        if free.any():
+            s = pairwise(self.vectors(), queue.pairs[rows[free]]) * (-1 if share > aim[1] else 1)
+            rows[free] = rows[free][np.argsort(s < np.median(s), kind="stable")]
         return queue.pairs[rows]
 
     def _twice(self, pair: Pair, overlap: float) -> bool:
@@ -277,6 +277,8 @@ class Campaign:
 
     def _fill(self, n: int = 12) -> bool:
         """Put up some more questions, made without the machine: near and far neighbours as at the start."""
+        if not self.has_vectors():
+            return False
         queue = self.store.questions()
         rng = self.plan.rng(4, queue.round, len(queue))
         snapshot = Snapshot(self.vectors(), self.images, self.closure().relations)
@@ -637,6 +639,10 @@ class Campaign:
         """The number of the newest model."""
         rounds = self.store.rounds()
         return rounds[-1][0] if rounds else FROZEN
+
+    def has_vectors(self) -> bool:
+        """Whether they are there: without them answering goes on all the same."""
+        return (self.round_folder(self.newest()) / "vectors.npy").exists()
 
     def vectors_of(self, model: int) -> Floats:
         if self._vectors is None or self._vectors[0] != model:
