@@ -22,11 +22,13 @@ ORDER = [
     "transitivity",
     "uncertainty",
     "mining",
+    "snapshot",
     "diversity",
+    "index",
+    "placing",
     "strategies",
     "metrics",
     "quality",
-    "index",
     "losses",
     "backbones",
     "model",
@@ -54,7 +56,10 @@ ORDER = [
 ]
 """A module may import those before it, never those after it."""
 
-PURE = ("metrics", "quality", "uncertainty", "diversity", "transitivity", "mining", "strategies")
+PURE = (
+    "transitivity", "uncertainty", "mining", "snapshot", "diversity", "index", "placing", "strategies",
+    "metrics", "quality",
+)  # fmt: skip
 """These know arrays only: no network, no file, nothing of torch."""
 
 

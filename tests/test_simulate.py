@@ -19,7 +19,19 @@ from anneal import backbones, metrics, simulate
 from anneal.archive import Archive, open_archive
 from anneal.campaign import Campaign, Plan
 from anneal.errors import UsageError
-from anneal.simulate import COLUMNS, Row, Simulation, Split, Stage, Truth, score, split_of
+from anneal.simulate import (
+    COLUMNS,
+    Row,
+    Simulation,
+    Split,
+    Stage,
+    Truth,
+    campaign_at,
+    play,
+    score,
+    split_of,
+)
+from anneal.store import Event
 
 PLAN = Plan(backbone="random:resnet-18", px=32, per_round=20)
 Play = Callable[..., list[Row]]
@@ -249,7 +261,7 @@ def test_the_score_is_what_the_formulas_say() -> None:
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"strategies": ("best",)}, "choose among mgue, bcgue, random, cal"),
+        ({"strategies": ("best",)}, "choose among mgue, bcgue, random, place, cal"),
         ({"strategies": ("mgue", "mgue")}, "twice"),
         ({"rounds": -1}, "--rounds"),
         ({"trials": 0}, "--trials"),
@@ -268,3 +280,29 @@ def test_the_oracle_needs_classes(archive: Archive) -> None:
         Truth.of(replace(archive, labels=("",) * 120))
     with pytest.raises(UsageError, match="All images are of one class"):
         Truth.of(replace(archive, labels=("sea",) * 120))
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_strategy_that_goes_question_by_question_goes_on_where_it_was_stopped(
+    stage: Stage, tmp_path: Path
+) -> None:
+    plan = replace(PLAN, strategy="place", per_round=12)
+    split = split_of(stage.archive, 0)
+    simulation = Simulation(plan, ("place",), rounds=1)
+
+    def played(folder: str) -> list[tuple[int, int, int]]:
+        campaign = campaign_at(tmp_path / folder, stage.archive, plan, split.train)
+        rows = [row for row, _ in play(stage, campaign, split, simulation, 0)]
+        assert [row["bits"] for row in rows] == [12, 24]
+        said = [(row.a, row.b, row.verdict) for row in campaign.store.standing()]
+        campaign.close()
+        return said
+
+    whole = played("whole")
+    stopped = campaign_at(tmp_path / "stopped", stage.archive, plan, split.train)
+    next(play(stage, stopped, split, simulation, 0))  # the first round
+    stopped.store.add(
+        Event(a, b, v, "oracle", "place", 1) for a, b, v in whole[12:17]
+    )  # and part of the next
+    stopped.close()
+    assert played("stopped") == whole

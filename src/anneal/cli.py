@@ -50,7 +50,7 @@ HeadOption = Annotated[
 DepthOption = Annotated[str, typer.Option(help="What is trained: head, last (stage too) or full.")]
 ViewsOption = Annotated[int, typer.Option(help="Quarter turns whose features are averaged, 1 to 4.")]
 PxOption = Annotated[int, typer.Option(help="Images are scaled to PX × PX.")]
-StrategyHelp = "What to ask: mgue, bcgue, random, module:function; in simulate also cal, cal-metric."
+StrategyHelp = "What to ask: mgue, place, bcgue, random, module:function; in simulate also cal, cal-metric."
 LossOption = Annotated[str, typer.Option(help="mix, contrastive (the paper's) or ntxent.")]
 ClosureOption = Annotated[str, typer.Option(help="What answers imply: full, single (the paper's) or none.")]
 DiversityOption = Annotated[str, typer.Option(help="kmeans (the paper's) or none.")]

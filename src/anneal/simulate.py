@@ -41,6 +41,8 @@ from anneal.kept import write_text
 from anneal.model import Depth
 from anneal.pairs import Answers, Floats, Ids, Pairs, Verdict
 from anneal.store import Questions
+from anneal.strategies import Snapshot
+from anneal.transitivity import CLOSURES
 
 COLUMNS = (
     "strategy", "trial", "round", "bits", "answers", "implied", "similar_share", "alpha",
@@ -235,8 +237,14 @@ def play(
     finished = store.rounds()[: simulation.rounds + 1]
     for _, about in finished:
         yield about["row"], about["seconds"]
+    learned: Learned | None = None
     for number in range(len(finished), simulation.rounds + 1):
-        _answer(stage, campaign, simulation, number)
+        if strategy_of(plan).order is None or (number == 0 and simulation.labelled):
+            _answer(stage, campaign, simulation, number)
+        else:
+            if number and learned is None:  # going on with a run that was stopped
+                learned = replay(stage, campaign, number - 1, watch)
+            _answer_one_by_one(stage, campaign, number, learned)
         learned = replay(stage, campaign, number, watch)
         if plan.restart == "warm":
             save_model(campaign, learned.fitted.encoder, number)
@@ -290,19 +298,44 @@ def _answer(stage: Stage, campaign: Campaign, simulation: Simulation, number: in
         store.queue(first_questions(stage.frozen, campaign.images, plan.per_round, plan.rng(3)))
     queue = store.questions()
     if len(queue.pairs) < plan.per_round:
-        left = len(queue.pairs)
-        raise UsageError(
-            f"Round {number} of {plan.strategy} was to ask {plan.per_round} pairs but only {left} are "
-            "still unknown: ask for fewer with --per-round or --rounds. The rounds before it are kept."
-        )
+        raise _no_more(plan, number, len(queue.pairs))
     campaign.answer_all(queue.pairs, truth.verdicts(queue.pairs), "oracle")
+
+
+def _answer_one_by_one(stage: Stage, campaign: Campaign, number: int, learned: Learned | None) -> None:
+    """The oracle's turn with a strategy that goes question by question: the space and the order are those
+    of the last round, what is known grows with every answer. A stopped run goes on where it was."""
+    plan, store, strategy = campaign.plan, campaign.store, strategy_of(campaign.plan)
+    assert strategy.select is not None
+    assert strategy.order is not None
+    close = CLOSURES[plan.closure]
+    before = close(campaign.size, campaign.evidence(number - 1) if number else Answers.none()).relations
+    vectors = learned.snapshot.vectors if learned else unit(stage.frozen)
+    snapshot = Snapshot(vectors, campaign.images, before)
+    order = strategy.order(snapshot, plan.per_round, plan.rng(7, number))
+    for k in range(len(store.answers(number, since=number)), plan.per_round):
+        known = close(campaign.size, campaign.evidence(number)).relations
+        now = replace(snapshot, known=known, order=order)
+        pair = strategy.select(now, 1, plan.rng(7, number, k))
+        if not len(pair):
+            raise _no_more(plan, number, k)
+        campaign.answer_all(pair, stage.truth.verdicts(pair), "oracle", plan.strategy)
+
+
+def _no_more(plan: Plan, number: int, left: int) -> UsageError:
+    return UsageError(
+        f"Round {number} of {plan.strategy} was to ask {plan.per_round} pairs but only {left} are "
+        "still unknown: ask for fewer with --per-round or --rounds. The rounds before it are kept."
+    )
 
 
 def _ask(campaign: Campaign, truth: Truth, learned: Learned, number: int) -> tuple[Questions, float]:
     """The next questions; a strategy that asks for classes has them answered at once."""
     plan, strategy = campaign.plan, strategy_of(campaign.plan)
-    if strategy.select is not None:
+    if strategy.select is not None and strategy.order is None:
         return ask(campaign, learned, strategy.select, number)
+    if strategy.select is not None:  # it asks when its turn comes
+        return Questions.of(Pairs.none(), number + 1, plan.strategy), 0.0
     assert strategy.label is not None
     if len(campaign.store.labels()) == len(campaign.store.labels(number)):  # not before a stop
         n = round(plan.per_round / truth.bits_per_label)  # the same number of bits

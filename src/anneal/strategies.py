@@ -19,25 +19,8 @@ from anneal.diversity import Diversity, best_per_cluster, kmeans
 from anneal.errors import UsageError
 from anneal.mining import Scorer, cosine, mine, pairwise
 from anneal.pairs import UNKNOWN, Floats, Ids, Pairs
-from anneal.transitivity import Relations
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """What a strategy may look at."""
-
-    vectors: Floats  # (n, d) unit rows: every image in the current metric space
-    images: Ids  # the images that may be asked about
-    known: Relations
-    probability: Scorer | None = None  # P(similar), where a pair classifier was trained
-    classes: Floats | None = None  # (n, C) softmax, where a class classifier was trained
-    labelled: Ids | None = None  # images whose class is known
-    lean: float = 0.0  # how much farther than MGUE's threshold to ask: e^lean times as many pairs above it
-
-    def __post_init__(self) -> None:
-        if len(self.vectors) != len(self.known):
-            raise ValueError(f"{len(self.vectors)} vectors but relations of {len(self.known)}")
-
+from anneal.placing import order, place
+from anneal.snapshot import Snapshot as Snapshot
 
 Select = Callable[[Snapshot, int, np.random.Generator], Pairs]
 Label = Callable[[Snapshot, int, np.random.Generator], Ids]
@@ -141,11 +124,13 @@ def cal(snapshot: Snapshot, n: int, rng: np.random.Generator, *, widen: int = 4)
 @dataclass(frozen=True)
 class Strategy:
     """A function that picks pairs to be judged, or one that picks images to be given a class; and
-    what must be trained for it: the metric, a pair classifier beside it."""
+    what must be trained for it: the metric, a pair classifier beside it. With ``order``, which is called
+    once a round, it picks pair by pair, each in the light of the answers before it."""
 
     name: str
     select: Select | None = None
     label: Label | None = None
+    order: Label | None = None
     pair_classifier: bool = False
     metric: bool = True
 
@@ -171,6 +156,7 @@ def strategies(lam: float = 3.0, diversity: Diversity = kmeans) -> dict[str, Str
         Strategy("mgue", partial(mgue, lam=lam, diversity=diversity)),
         Strategy("bcgue", partial(bcgue, diversity=diversity), pair_classifier=True),
         Strategy("random", random),
+        Strategy("place", place, order=order),
         Strategy("cal", label=cal, metric=False),  # classes train a classifier, as in the paper
         Strategy("cal-metric", label=cal),  # and here the metric as well: all that a class label implies
     )

@@ -1,0 +1,113 @@
+"""Placing: which image comes next, which group it is tried with, and what that costs."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from anneal import placing
+from anneal.index import unit
+from anneal.pairs import Answers, Floats, Ids, Pairs, Verdict
+from anneal.snapshot import Snapshot
+from anneal.transitivity import full
+
+SIMILAR, DISSIMILAR, UNSURE = Verdict
+Judged = tuple[int, int, Verdict]
+
+
+def seed(n: int) -> np.random.Generator:
+    return np.random.default_rng(n)
+
+
+def world(kinds: int, each: int, spread: float) -> tuple[Floats, Ids]:
+    """Images around as many middles, and the kind of each."""
+    rng = seed(5)
+    kind = np.repeat(np.arange(kinds), each)
+    middles = unit(rng.normal(size=(kinds, 32)))
+    return unit(middles[kind] + spread * rng.normal(size=(len(kind), 32)) / np.sqrt(32)), kind
+
+
+def shown(vectors: Floats, *said: Judged) -> Snapshot:
+    a, b, verdicts = (np.array([one[i] for one in said], dtype=np.int64) for i in range(3))
+    answers = Answers.of(Pairs.of(a, b), verdicts) if said else Answers.none()
+    return Snapshot(vectors, np.arange(len(vectors)), full(len(vectors), answers).relations)
+
+
+def test_a_campaign_begins_with_typical_images_of_every_kind() -> None:
+    vectors, kind = world(6, 20, 0.5)
+    first = placing.order(shown(vectors), 6, seed(0))
+    assert sorted(kind[first[:6]].tolist()) == list(range(6))
+    assert sorted(first.tolist()) == list(range(120))  # then all the others
+    (pair,) = placing.place(replace(shown(vectors), order=first), 1, seed(0))
+    assert set(pair) == set(first[:2].tolist())
+
+
+def test_an_image_is_tried_with_one_group_after_another_and_then_founds_its_own() -> None:
+    vectors = unit(np.array([[1, 0.05 * i] for i in range(20)]))  # the nearer by number, the more similar
+    apart = [(a, b, DISSIMILAR) for a in range(10) for b in range(a)]
+    x, said = 15, list[Judged](apart)
+    for tried in range(placing.TRIES):
+        now = replace(shown(vectors, *said), order=np.array([x]))
+        (pair,) = placing.place(now, 1, seed(0))
+        assert pair == (9 - tried, x)
+        said.append((*pair, DISSIMILAR))
+    enough = replace(shown(vectors, *said), order=np.array([x, 16]))
+    (pair,) = placing.place(enough, 1, seed(0))
+    assert pair == (15, 16)  # the next image, beside the group that x has founded
+
+
+def test_an_image_that_has_a_place_is_not_asked_again() -> None:
+    vectors, _ = world(3, 5, 0.3)
+    snapshot = replace(shown(vectors, (0, 1, SIMILAR), (0, 5, DISSIMILAR)), order=np.array([1, 0, 2]))
+    (pair,) = placing.place(snapshot, 1, seed(0))
+    assert 2 in pair
+    assert set(pair) & {0, 1, 5}
+
+
+def test_the_images_between_two_groups_are_the_most_doubtful() -> None:
+    angle = np.linspace(0, np.pi / 2, 41)
+    vectors = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    said = (
+        [(0, i, SIMILAR) for i in (1, 2, 3)]
+        + [(40, i, SIMILAR) for i in (37, 38, 39)]
+        + [(0, 40, DISSIMILAR)]
+    )
+    first = placing.order(shown(vectors, *said), 3, seed(0))[:3]
+    assert all(14 <= i <= 26 for i in first.tolist())
+
+
+def test_groups_are_joined_once_they_have_grown() -> None:
+    vectors, _ = world(1, 40, 0.2)
+    for each, joins in ((placing.GROWN // 2, False), (placing.GROWN + 2, True)):
+        said = [(start, start + i, SIMILAR) for start in (0, 20) for i in range(1, each)]
+        now = replace(shown(vectors, *said), order=np.array([19, 39]))
+        asked = {pair for s in range(30) for pair in placing.place(now, 1, seed(s))}
+        joining = {(a, b) for a, b in asked if a < each and 20 <= b < 20 + each}
+        assert bool(joining) is joins
+
+
+@pytest.mark.parametrize("spread", [0.3, 1.0])
+def test_placing_an_image_costs_little_more_than_one_answer(spread: float) -> None:
+    """An oracle answers; where the kinds lie apart every image ends in its own kind's group."""
+    vectors, kind = world(8, 25, spread)
+    said: list[Judged] = []
+    order = placing.order(shown(vectors), 200, seed(0))
+    for k in range(300):
+        now = replace(shown(vectors, *said), order=order)
+        if (now.known.sizes[now.known.group] > 1).all():
+            break
+        (pair,) = placing.place(now, 1, seed(k))
+        said.append((*pair, SIMILAR if kind[pair[0]] == kind[pair[1]] else DISSIMILAR))
+    known = shown(vectors, *said).known
+    placed = known.sizes[known.group] > 1
+    assert placed.mean() > 0.9
+    assert len(said) < 1.5 * placed.sum()
+    for group in np.unique(known.group):
+        assert len(set(kind[known.group == group].tolist())) == 1
+
+
+def test_when_all_is_placed_the_most_similar_open_pairs_are_asked() -> None:
+    vectors = unit(np.array([[1.0, 0.0], [1.0, 0.1], [1.0, 0.3], [1.0, 0.9]]))
+    snapshot = shown(vectors, (0, 3, SIMILAR), (1, 2, SIMILAR))
+    first, _ = placing.place(replace(snapshot, order=np.arange(4)), 2, seed(0))
+    assert first == (0, 1)
