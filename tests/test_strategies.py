@@ -13,6 +13,7 @@ from anneal.diversity import Diversity
 from anneal.index import unit
 from anneal.mining import Mined
 from anneal.pairs import UNKNOWN, Answers, Floats, Pairs, Verdict
+from anneal.placing import place
 from anneal.strategies import (
     Select,
     Snapshot,
@@ -168,8 +169,9 @@ def test_a_seed_determines_the_list(select: Select) -> None:
 def test_ties_are_broken_by_the_generator(select: Select) -> None:
     shown = snapshot(vectors=np.tile(np.eye(1, 5), (N, 1)))
     lists = {tuple(select(shown, 4, seed(s))) for s in range(8)}
-    assert len(lists) >= 5  # place has little to choose between
-    assert len({frozenset(picked) for picked in lists}) >= 5
+    ways = 5 if select is place else 8  # placing has fewer ways to go in an archive as small as this
+    assert len(lists) >= ways
+    assert len({frozenset(picked) for picked in lists}) >= ways
 
 
 @every_strategy

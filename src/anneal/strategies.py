@@ -90,7 +90,7 @@ def cold(snapshot: Snapshot, n: int, rng: np.random.Generator) -> Pairs:
 
     Of random pairs nearly all are dissimilar, of nearest neighbours nearly all similar; either
     teaches little. So the neighbour's rank is drawn evenly on a logarithmic scale, from the nearest
-    to the farthest, and 30 to 50 % of the answers are similar.
+    to the farthest, which gives a fair mix of both.
     """
     images = np.unique(snapshot.images)
     found = Pairs.none()
