@@ -527,6 +527,7 @@ def demo(
     out.print(f"Search results: {folder / 'retrieval.png'} (before and after; wrong ones framed red)")
     out.print("\nNext, with images of your own:")
     out.print("  anneal init FOLDER --campaign my-campaign      read them and queue the first questions")
+    out.print("  anneal label --campaign my-campaign            answer in the browser")
     out.print("  anneal search IMAGE --campaign my-campaign     find its look-alikes")
     out.print("  anneal simulate FOLDER                         a curve, if they lie in class folders")
 
