@@ -44,11 +44,23 @@ def nearest(
             s = some @ vectors[here].T
             best_ids = np.concatenate([best_ids, np.broadcast_to(here, s.shape)], axis=1)
             best = np.concatenate([best, s], axis=1)
-            order = np.argsort(-best, axis=1, kind="stable")[:, :k]
+            order = _best(best, k)
             best_ids = np.take_along_axis(best_ids, order, axis=1)
             best = np.take_along_axis(best, order, axis=1)
         ids[i : i + strip], scores[i : i + strip] = best_ids, best
     return Ranking(ids, scores)
+
+
+def _best(scores: Floats, k: int) -> Ids:
+    """Columns of the k best of each row, best first; of equal ones those that come first."""
+    if k >= scores.shape[1]:
+        return np.argsort(-scores, axis=1, kind="stable")
+    last = -np.partition(-scores, k - 1, axis=1)[:, k - 1 : k]  # the k-th best
+    rows, columns = np.nonzero(scores >= last)  # sorted by row, then column; more than k where some tie
+    order = np.lexsort((columns, -scores[rows, columns], rows))
+    start = np.searchsorted(rows, np.arange(len(scores)))
+    found: Ids = columns[order][start[:, None] + np.arange(k)]
+    return found
 
 
 def unit(vectors: Floats) -> Floats:
