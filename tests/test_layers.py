@@ -25,8 +25,10 @@ ORDER = [
     "snapshot",
     "diversity",
     "index",
+    "spreading",
     "placing",
     "strategies",
+    "slips",
     "metrics",
     "quality",
     "losses",
@@ -57,8 +59,8 @@ ORDER = [
 """A module may import those before it, never those after it."""
 
 PURE = (
-    "transitivity", "uncertainty", "mining", "snapshot", "diversity", "index", "placing", "strategies",
-    "metrics", "quality",
+    "transitivity", "uncertainty", "mining", "snapshot", "diversity", "index", "spreading", "placing",
+    "strategies", "slips", "metrics", "quality",
 )  # fmt: skip
 """These know arrays only: no network, no file, nothing of torch."""
 

@@ -10,7 +10,7 @@ from anneal import quality
 from anneal.campaign import FROZEN, Campaign, Pair, Plan, pairs_of
 from anneal.index import nearest
 from anneal.pairs import UNKNOWN, Floats, Ids, Pairs, Verdict
-from anneal.store import AUDIT, Audit, Event, Questions
+from anneal.store import AUDIT, MACHINE, Audit, Event, Questions
 from anneal.transitivity import Relations
 
 QUERIES = 5000  # images whose nearest are looked at to tell how good a model is
@@ -95,7 +95,7 @@ def release(campaign: Campaign, chosen: Questions) -> None:
     wanted = set(chosen.pairs)
     held = [row for row in campaign.store.standing() if row.strategy == AUDIT and (row.a, row.b) in wanted]
     campaign.store.add(
-        Event(row.a, row.b, row.verdict, row.annotator, chosen.strategy, chosen.round, entered="machine")
+        Event(row.a, row.b, row.verdict, row.annotator, chosen.strategy, chosen.round, entered=MACHINE)
         for row in held
     )
 

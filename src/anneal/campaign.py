@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logit
 
-from anneal import quality
+from anneal import quality, slips
 from anneal.archive import Archive, reopen
 from anneal.errors import CampaignError, UsageError
 from anneal.mining import pairwise
 from anneal.pairs import UNKNOWN, Answers, Floats, Ids, Pairs, Verdict
 from anneal.quality import Drawn, Estimate, Places
-from anneal.store import AUDIT, EVER, Audit, Event, Questions, Row, Store
+from anneal.store import AUDIT, EVER, MACHINE, Audit, Event, Questions, Row, Store
 from anneal.strategies import Snapshot, cold
 from anneal.transitivity import CLOSURES, Closure, Relations
 from anneal.uncertainty import balanced
@@ -60,11 +60,14 @@ class Plan:
     closure: str = "full"
     diversity: str = "kmeans"
     lam: float = 3.0  # λ, the paper's best
+    threshold: str = "moments"  # MGUE's: the paper's α_t, or logistic, by the answers alone
     share: float = 0.5  # of the answers that MGUE aims to be similar, give or take 0.2; 0 lets α_t alone
+    recheck: float = 0.15  # an answer that the model gave less chance than this is asked again; 0 trusts all
     audit: float = 0.1  # of the questions, drawn at random to measure with and held back from learning
     space: str = "search"  # where pairs are compared to be asked: search (as retrieval does), backbone, head
     loss: str = "mix"
     recipe: str = "anneal"  # how the network is trained, or paper: as the paper trains its own
+    presume: float = 0.5  # train on images whose group is this likely as if they were in it; 0 does not
     restart: str = "warm"  # each round from the one before, or cold: from the pretrained weights
     length: int = 1  # how many times as long as the recipe says training takes
     gamma: float = 0.03  # weight of BCGUE's classifier in the loss
@@ -79,12 +82,18 @@ class Plan:
         _one_of("--space", self.space, ("search", "backbone", "head"))
         _one_of("--loss", self.loss, ("mix", "contrastive", "ntxent"))
         _one_of("--recipe", self.recipe, ("anneal", "paper"))
+        _one_of("--threshold", self.threshold, ("moments", "logistic"))
         _one_of("--restart", self.restart, ("cold", "warm"))
         if not 1 <= self.views <= 4:
             raise UsageError(f"--views {self.views}: an image has 1 to 4 quarter turns.")
         if not np.isfinite(self.lam):
             raise UsageError(f"--lambda {self.lam} is not a number: the paper's value is 3.")
-        for option, value in (("--share", self.share), ("--audit", self.audit)):
+        for option, value in (
+            ("--share", self.share),
+            ("--audit", self.audit),
+            ("--recheck", self.recheck),
+            ("--presume", self.presume),
+        ):
             if not 0 <= value <= 0.9:
                 raise UsageError(f"{option} {value}: give a share from 0 to 0.9.")
         if self.per_round < 1:
@@ -134,6 +143,7 @@ class Campaign:
     def __init__(self, folder: Path, store: Store) -> None:
         self.folder, self.store = folder, store
         self._closure: tuple[Any, Closure] | None = None
+        self._known: tuple[int, Relations] | None = None
         self._rows: tuple[Any, list[Row]] | None = None
         self._labelled: tuple[Any, Answers] | None = None
         self._vectors: tuple[int, Floats] | None = None
@@ -444,7 +454,7 @@ class Campaign:
                     UNKNOWN,
                     row.annotator,
                     row.strategy,
-                    row.round,
+                    number,
                     entered=by if by != row.annotator else None,
                 )
                 for row in rows
@@ -452,6 +462,45 @@ class Campaign:
             asked = Questions(pairs_of(pairs), number, tuple(strategies[pair] for pair in pairs))
             self.store.queue_more(asked, first=True)
         return len(pairs)
+
+    def second_look(self, vectors: Floats) -> list[Pair]:
+        """The pairs that are to be asked again: answers of this round that may be slips (``slips``) are
+        withdrawn. ``vectors`` is the space they were asked in, which has not learnt from them."""
+        if not self.plan.recheck:
+            return []
+        number = self.store.questions().round
+        said: dict[Pair, list[Row]] = defaultdict(list)
+        for act in self.store.acts(number):
+            said[act.a, act.b].append(act)
+        last = [acts[-1] for acts in said.values() if acts[-1].verdict]
+        fresh = _answers(last)
+        chance = slips.chances(vectors, fresh, fresh)
+        joined = slips.joins(self.before(number), fresh)
+        doubted = [row for row in last if len(said[row.a, row.b]) > 1]  # asked again: alike this time?
+        doubted += [last[i] for i in slips.suspects(chance, joined, self.plan.recheck)]
+        for rows in self.contradictions():
+            order = np.argsort(slips.chances(vectors, _answers(rows), fresh), kind="stable").tolist()
+            doubted += [rows[i] for i in order if not self._sure(rows[i])][:1]
+        unsure = {row.id: (row.a, row.b) for row in doubted if not self._sure(row)}
+        if unsure:
+            self.again(list(unsure), by=MACHINE)
+        waiting = [pair for pair, (*_, act) in said.items() if not act.verdict and act.entered == MACHINE]
+        return list(dict.fromkeys([*waiting, *unsure.values()]))
+
+    def _sure(self, row: Row) -> bool:
+        """Whether a pair need not be asked again: two like answers settle it, or a third, or the person's
+        own correction."""
+        acts = self.store.acts_about(row.a, row.b)
+        given = [act.verdict for act in acts if act.verdict]
+        doubted = any(act.entered == MACHINE and not act.verdict for act in acts)
+        return len(given) > 2 or (len(given) == 2 and (given[0] == given[1] or not doubted))
+
+    def before(self, number: int) -> Relations:
+        """What was known before a round."""
+        if self._known is None or self._known[0] != number:
+            told = self.evidence(number - 1) if number else Answers.none()
+            self._known = number, CLOSURES[self.plan.closure](self.size, told).relations
+        return self._known[1]
 
     # -- what follows ------------------------------------------------------------------------------
 
@@ -511,10 +560,10 @@ class Campaign:
 
     def cost(self) -> dict[str, float]:
         """What the answers so far have cost: how many, bits, minutes of looking."""
-        rows, labels = self._standing(), self.store.labels()
-        bits = len(rows) + len(labels) * math.log2(max(len(set(labels.values())), 1))
+        given, labels = self.store.given(), self.store.labels()
+        bits = given + len(labels) * math.log2(max(len(set(labels.values())), 1))
         minutes = self.store.looked(PAUSE) / 60_000
-        return {"answers": len(rows), "bits": round(bits, 1), "minutes": round(minutes, 2)}
+        return {"answers": given, "bits": round(bits, 1), "minutes": round(minutes, 2)}
 
     def due(self) -> tuple[int, int]:
         """How many answers the newest model has not seen, and how many make it worth another turn."""
@@ -652,6 +701,10 @@ class Campaign:
             except FileNotFoundError:
                 raise CampaignError(f"{folder} has lost its vectors: run anneal round again.") from None
         return self._vectors[1]
+
+
+def _answers(rows: Sequence[Row]) -> Answers:
+    return Answers.of(pairs_of((row.a, row.b) for row in rows), [row.verdict for row in rows])
 
 
 def _places(noted: Noted, model: int, pairs: Pairs) -> Places:

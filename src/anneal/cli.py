@@ -434,7 +434,8 @@ def simulate(
 @app.command()
 def reproduce(
     experiment: Annotated[
-        str, typer.Argument(help="lambda, diversity, comparison, panels, all, or choices.")
+        str,
+        typer.Argument(help="lambda, diversity, comparison, panels, all, choices; or beyond, noise, parts."),
     ],
     archive: Annotated[str, typer.Option(help="Whose settings: ucmerced or aid.")] = "ucmerced",
     data: Annotated[Path | None, typer.Option(help="The archive's folder, one folder a class.")] = None,
@@ -478,7 +479,10 @@ def reproduce(
         from anneal import scenes
 
         preset = again.preset(archive if data else "demo", kind, bits)
-        plan = again.settings(mode, preset, seed, backbone, depth=depth, px=px, per_round=per_round)
+        cold = experiment in again.COLD
+        bits_a_round = per_round or (preset.step if cold else None)
+        plan = again.settings(mode, preset, seed, backbone, depth=depth, px=px, per_round=bits_a_round)
+        length = preset.steps if cold else 2 if quick else preset.rounds
         source = data or scenes.drawn(folder / "archive", 20, seed, plan.px)
         found = _open_archive(source, plan.px, cache or _cache(), watch)
         _describe(found)
@@ -488,7 +492,7 @@ def reproduce(
             preset,
             plan,
             folder,
-            rounds=(2 if quick else preset.rounds) if rounds is None else rounds,
+            rounds=length if rounds is None else rounds,
             trials=trials or (1 if quick else preset.trials),
             jobs=jobs,
             only=[name.strip() for name in only.split(",") if name.strip()],

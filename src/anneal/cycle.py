@@ -23,6 +23,7 @@ from anneal.kept import disk
 from anneal.mining import pairwise
 from anneal.model import Depth, Encoder, Shape, Space, searched
 from anneal.pairs import Answers, Floats, Ids, Verdict
+from anneal.spreading import pool, presumed, spread
 from anneal.store import Questions
 from anneal.strategies import Select, Snapshot, Strategy, cold, levels, named
 from anneal.train import Fit, Fitted, class_probabilities, fit
@@ -58,26 +59,32 @@ def learn(
     *,
     labels: dict[int, int] | None = None,
     start: Encoder | None = None,
+    before: Floats | None = None,
     watch: Watch = unwatched,
 ) -> Learned:
     """Infer what the answers imply, fit the encoder to it, embed every image.
 
     ``kept`` is what ``embed.inputs`` returned, ``images`` those that may be asked about, ``labels`` the
     class numbers of labelled images where the strategy asks for classes, ``start`` the encoder of the
-    round before where training begins with it.
+    round before where training begins with it, ``before`` the vectors of the model so far, by which groups
+    are presumed of images that have none.
     """
     seconds: dict[str, float] = {}
     strategy, depth = strategy_of(plan), cast(Depth, plan.depth)
     classes = _class_column(len(kept), labels) if strategy.label and labels else None
     with timed(seconds, "infer"):
         closure = CLOSURES[plan.closure](len(kept), answers)
+        taught = closure.relations
+        if plan.presume and before is not None and len(taught.members):
+            likely = spread(before, pool(images, taught, rng), taught)
+            taught = presumed(likely, taught, plan.presume)
     with timed(seconds, "fit"):
         settings = Fit.at(depth, plan.recipe, loss=plan.loss, gamma=plan.gamma).times(plan.length)
         fitted = fit(
             backbone,
             depth,
             kept,
-            closure.relations,
+            taught,
             settings,
             rng,
             images=images,
@@ -100,6 +107,7 @@ def learn(
             probability=fitted.classifier and fitted.classifier.scorer(spaces[search]),
             classes=class_probabilities(fitted, spaces["head"]) if fitted.softmax else None,
             labelled=None if labels is None else np.array(sorted(labels), dtype=np.int64),
+            asked=answers,
         )
     with timed(seconds, "threshold"):
         found = uncertainty.moments(snapshot.vectors, closure.relations)
@@ -108,7 +116,7 @@ def learn(
 
 
 def strategy_of(plan: Plan) -> Strategy:
-    return named(plan.strategy, plan.lam, DIVERSITIES[plan.diversity])
+    return named(plan.strategy, plan.lam, DIVERSITIES[plan.diversity], plan.threshold)
 
 
 def first_questions(frozen: Floats, images: Ids, n: int, rng: np.random.Generator) -> Questions:
@@ -167,7 +175,10 @@ def turn(campaign: Campaign, backbone: Backbone, watch: Watch = unwatched) -> Le
     kept = embed.inputs(campaign.archive(), backbone, depth, watch("encoding"), plan.views)
     start = started(campaign, backbone, number)
     rng = plan.rng(1, number)
-    learned = learn(backbone, kept, campaign.images, answers, plan, rng, start=start, watch=watch)
+    before = campaign.vectors() if campaign.has_vectors() else None
+    learned = learn(
+        backbone, kept, campaign.images, answers, plan, rng, start=start, before=before, watch=watch
+    )
     choosing = watch("choosing")
     choosing(0, 1)
     with timed(learned.seconds, "ask"):

@@ -55,6 +55,15 @@ def best_per_cluster(points: Floats, scores: Floats, n: int, rng: np.random.Gene
     """
     if n >= len(points):
         return np.arange(len(points))
+    cluster = clusters(points, n, rng)
+    first = np.unique(cluster, return_index=True)[1]  # sorted by score, so the first is the best
+    others = np.setdiff1d(np.arange(len(points)), first)
+    rows: Ids = np.sort(np.concatenate([first, others[: n - len(first)]]))
+    return rows[np.argsort(-scores[rows], kind="stable")]
+
+
+def clusters(points: Floats, n: int, rng: np.random.Generator) -> Ids:
+    """The cluster of each point, by k-means with n; fewer are formed where points coincide."""
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
@@ -62,9 +71,6 @@ def best_per_cluster(points: Floats, scores: Floats, n: int, rng: np.random.Gene
     seed = int(rng.integers(2**31))
     # One thread: the work is small, and threads that wait for each other on a busy machine take longer.
     with threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # coinciding points: handled below
-        cluster = KMeans(n, n_init=1, random_state=seed).fit_predict(points)
-    first = np.unique(cluster, return_index=True)[1]  # sorted by score, so the first is the best
-    others = np.setdiff1d(np.arange(len(points)), first)
-    rows: Ids = np.sort(np.concatenate([first, others[: n - len(first)]]))
-    return rows[np.argsort(-scores[rows], kind="stable")]
+        warnings.simplefilter("ignore", ConvergenceWarning)  # coinciding points
+        found: Ids = KMeans(n, n_init=1, random_state=seed).fit_predict(points).astype(np.int64)
+    return found

@@ -34,14 +34,16 @@ class Preset:
     rounds: int  # to the last budget on the paper's axis
     kind: str  # class of the query in the retrieval panel …
     bits: int  # … and the budget at which it is shown
+    step: int  # bits a round where nothing is known at the start …
+    steps: int  # … and how many rounds
     trials: int = TRIALS
     px: int | None = None  # in place of the mode's own
 
 
 PRESETS = {
-    "ucmerced": Preset("ucmerced", "UC-Merced", 84, 369, 10, "mediumresidential", 1476),
-    "aid": Preset("aid", "AID at 150 px", 80, 392, 18, "Airport", 5090),
-    "demo": Preset("demo", "drawn scenes", 24, 40, 2, "orchard", 126, trials=1, px=96),
+    "ucmerced": Preset("ucmerced", "UC-Merced", 84, 369, 10, "mediumresidential", 1476, 123, 15),
+    "aid": Preset("aid", "AID at 150 px", 80, 392, 18, "Airport", 5090, 392, 19),
+    "demo": Preset("demo", "drawn scenes", 24, 40, 2, "orchard", 126, 30, 3, trials=1, px=96),
 }
 
 
@@ -63,18 +65,22 @@ PAPER = Plan(
     loss="contrastive",
     recipe="paper",
     restart="cold",
+    share=0,
+    recheck=0,
+    presume=0,
 )
 """The paper's network and training."""
 
 
 EXPERIMENTS = ("comparison", "lambda", "diversity", "panels")
+NOISES = (0.0, 0.02, 0.05, 0.1)
 
 
 def settings(mode: str, preset: Preset, seed: int = 0, backbone: str | None = None, **changed: Any) -> Plan:
     """The plan of a mode on an archive; what is given in ``changed``, and is not None, replaces its own."""
     if mode not in ("ours", "paper"):
         raise UsageError(f"--mode {mode!r}: choose ours or paper.")
-    plan = PAPER if mode == "paper" else Plan(share=0)
+    plan = PAPER if mode == "paper" else Plan(share=0, recheck=0, presume=0)
     plan = replace(plan, seed=seed, per_round=preset.per_round, px=preset.px or plan.px)
     given = {"backbone": backbone, **changed}
     return replace(plan, **{name: value for name, value in given.items() if value is not None})
@@ -95,6 +101,8 @@ def experiment(
     tell: Tell = untold,
 ) -> list[Row]:
     """One of EXPERIMENTS, ``all`` of them, or ``choices``: played, drawn and reported into ``out``."""
+    if name in COLD:
+        return from_nothing(name, archive, preset, plan, out, rounds, trials, jobs, only, watch, tell)
     inner = name == "choices"
     every = {"choices": choices(plan)} if inner else figures(plan)
     if name not in (*every, "all"):
@@ -165,6 +173,72 @@ def choices(plan: Plan) -> dict[str, Plan]:
         "cal restart-cold": replace(plan, strategy="cal", restart="cold"),
         "cal-metric": replace(plan, strategy="cal-metric"),
     }
+
+
+def beyond(plan: Plan) -> dict[str, tuple[Plan, float]]:
+    """Everybody from nothing, under one cost model and with one learner."""
+    names = ("place", "mgue", "bcgue", "random", "cal", "cal-metric", "typiclust", "coreset")
+    return {name: (replace(plan, strategy=name), 0.0) for name in names}
+
+
+def noise(plan: Plan) -> dict[str, tuple[Plan, float]]:
+    """An oracle that errs at a rate; and one whose every word is taken."""
+    both = {name: replace(plan, strategy=name) for name in ("place", "mgue")}
+    found = {f"{name} noise-{rate:.0%}": (its, rate) for name, its in both.items() for rate in NOISES}
+    trusting = {f"{name} noise-5%-trusted": (replace(its, recheck=0), 0.05) for name, its in both.items()}
+    return found | trusting
+
+
+def parts(plan: Plan) -> dict[str, tuple[Plan, float]]:
+    """What each part is worth, one changed at a time."""
+    place, mgue = replace(plan, strategy="place"), replace(plan, strategy="mgue")
+    plans = {
+        "place": place,
+        "place without-joining": replace(plan, strategy="place-apart"),
+        "place without-presuming": replace(place, presume=0),
+        "place presuming-0.3": replace(place, presume=0.3),
+        "place presuming-0.7": replace(place, presume=0.7),
+        "place without-rechecking": replace(place, recheck=0),
+        "mgue": mgue,
+        "mgue threshold-logistic": replace(mgue, threshold="logistic"),
+        "mgue without-presuming": replace(mgue, presume=0),
+        "mgue without-rechecking": replace(mgue, recheck=0),
+    }
+    return {name: (its, 0.0) for name, its in plans.items()}
+
+
+COLD = {"beyond": beyond, "noise": noise, "parts": parts}
+"""Experiments that begin with nothing known."""
+
+
+def from_nothing(
+    name: str,
+    archive: Archive,
+    preset: Preset,
+    plan: Plan,
+    out: Path,
+    rounds: int,
+    trials: int,
+    jobs: int,
+    only: Sequence[str] = (),
+    watch: Watch = unwatched,
+    tell: Tell = untold,
+) -> list[Row]:
+    """One of COLD, with the defaults of the product; ``parts`` on images that no trial is tested on."""
+    product = replace(Plan(), backbone=plan.backbone, px=plan.px, seed=plan.seed, per_round=plan.per_round)
+    every = COLD[name](product)
+    if unknown := set(only) - set(every):
+        raise UsageError(f"--only {', '.join(sorted(unknown))}: {name} has {', '.join(every)}.")
+    players = {
+        player: Simulation(its, (its.strategy,), rounds - 1, 1, "cold", rate)
+        for player, (its, rate) in every.items()
+        if not only or player in only
+    }
+    inner = name == "parts"
+    rows = run(archive, players, out, trials=trials, jobs=jobs, inner=inner, watch=watch, tell=tell)
+    found = report.curves(rows)
+    write_text(out / "report.md", f"# {preset.title}: {name}\n\n{report.curve_table(found)}\n")
+    return rows
 
 
 def cast(plans: Mapping[str, Plan], preset: Preset, rounds: int, train: int) -> dict[str, Simulation]:

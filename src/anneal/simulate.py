@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from anneal import embed, metrics, plots
 from anneal.archive import SPLITS, Archive
 from anneal.backbones import Backbone
-from anneal.campaign import Campaign, Plan
+from anneal.campaign import Campaign, Pair, Plan
 from anneal.cycle import (
     Learned,
     Watch,
@@ -38,15 +38,14 @@ from anneal.cycle import (
 from anneal.errors import UsageError
 from anneal.index import nearest, unit
 from anneal.kept import write_text
-from anneal.model import Depth
+from anneal.model import Depth, searched
 from anneal.pairs import Answers, Floats, Ids, Pairs, Verdict
 from anneal.store import Questions
-from anneal.strategies import Snapshot
-from anneal.transitivity import CLOSURES
+from anneal.strategies import Snapshot, Strategy
 
 COLUMNS = (
     "strategy", "trial", "round", "bits", "answers", "implied", "similar_share", "alpha",
-    "map5_min", "map5_hits", "map5_all", "p5", "seconds",
+    "map5_min", "map5_hits", "map5_all", "p5", "p5_class", "seconds",
 )  # fmt: skip
 K = 5
 Row = dict[str, Any]
@@ -62,11 +61,14 @@ class Simulation:
     rounds: int = 5
     trials: int = 1
     initial: str = "cold"  # or labelled:N, class labels for N images as in the paper
+    noise: float = 0.0  # of the oracle's answers are wrong, each by chance
 
     def __post_init__(self) -> None:
         asked = [strategy_of(replace(self.plan, strategy=name)) for name in self.strategies]
         if len(set(self.strategies)) < len(self.strategies):
             raise UsageError("--strategy names one strategy twice.")
+        if not 0 <= self.noise < 0.5:
+            raise UsageError(f"--noise {self.noise}: give the share of wrong answers, from 0 to below 0.5.")
         if self.rounds < 0 or self.trials < 1:
             raise UsageError("--rounds takes 0 or more and --trials 1 or more.")
         self.labelled  # noqa: B018 - says so now if it cannot be read
@@ -118,8 +120,8 @@ class Truth:
     def bits_per_label(self) -> float:
         return math.log2(len(self.names))
 
-    def verdicts(self, pairs: Pairs) -> list[int]:
-        same = self.classes[pairs.a] == self.classes[pairs.b]
+    def verdicts(self, pairs: Pairs, wrong: bool = False) -> list[int]:
+        same = (self.classes[pairs.a] == self.classes[pairs.b]) != wrong
         return [int(Verdict.SIMILAR if s else Verdict.DISSIMILAR) for s in same]
 
 
@@ -164,7 +166,10 @@ def score(vectors: Floats, split: Split, classes: Ids) -> dict[str, float]:
         f"map5_{meaning}": metrics.mean(metrics.average_precision(relevant, total, meaning))
         for meaning in meanings
     }
-    return {**scores, "p5": metrics.mean(metrics.precision(relevant, total))}
+    p5 = metrics.precision(relevant, total)
+    own = [p5[classes[split.val] == c] for c in np.unique(classes[split.val])]
+    by_class = [metrics.mean(some) for some in own if np.isfinite(some).any()]
+    return {**scores, "p5": metrics.mean(p5), "p5_class": float(np.mean(by_class))}
 
 
 @dataclass(frozen=True)
@@ -239,25 +244,22 @@ def play(
         yield about["row"], about["seconds"]
     learned: Learned | None = None
     for number in range(len(finished), simulation.rounds + 1):
-        if strategy_of(plan).order is None or (number == 0 and simulation.labelled):
-            _answer(stage, campaign, simulation, number)
-        else:
-            if number and learned is None:  # going on with a run that was stopped
-                learned = replay(stage, campaign, number - 1, watch)
-            _answer_one_by_one(stage, campaign, number, learned)
+        if number and learned is None:  # going on with a run that was stopped
+            learned = replay(stage, campaign, number - 1, watch)
+        _answer(stage, campaign, simulation, number, learned)
         learned = replay(stage, campaign, number, watch)
         if plan.restart == "warm":
             save_model(campaign, learned.fitted.encoder, number)
         with timed(learned.seconds, "ask"):
             questions, lean = _ask(campaign, truth, learned, number)
-        asked, labels = store.answers(), store.labels(number)
+        asked, labels, given = store.answers(), store.labels(number), store.given()
         fresh = store.answers(number, since=number) if number else campaign.evidence(0)
         row: Row = {
             "strategy": plan.strategy,
             "trial": trial,
             "round": number,
-            "bits": round(len(asked) + len(labels) * truth.bits_per_label),
-            "answers": len(asked) + len(labels),
+            "bits": round(given + len(labels) * truth.bits_per_label),
+            "answers": given + len(labels),
             "implied": learned.closure.relations.implied(asked),
             "similar_share": _share(fresh),
             "alpha": round(learned.alpha, 4),
@@ -271,6 +273,11 @@ def play(
 def replay(stage: Stage, campaign: Campaign, number: int, watch: Watch = unwatched) -> Learned:
     """What the machine learns in a round, the same each time."""
     labels = campaign.store.labels(number)
+    start = started(campaign, stage.backbone, number)
+    before = unit(stage.frozen)
+    if start is not None and campaign.plan.presume:
+        space = searched(start.depth)
+        before = embed.vectors(start, stage.backbone, stage.kept, [space])[space]
     return learn(
         stage.backbone,
         stage.kept,
@@ -279,47 +286,62 @@ def replay(stage: Stage, campaign: Campaign, number: int, watch: Watch = unwatch
         campaign.plan,
         campaign.plan.rng(1, number),
         labels={i: stage.truth.names.index(name) for i, name in labels.items()},
-        start=started(campaign, stage.backbone, number),
+        start=start,
+        before=before,
         watch=watch,
     )
 
 
-def _answer(stage: Stage, campaign: Campaign, simulation: Simulation, number: int) -> None:
-    """The oracle's turn: it answers what stands in the queue, unless it has done so already."""
-    plan, store, truth = campaign.plan, campaign.store, stage.truth
+def _answer(
+    stage: Stage, campaign: Campaign, simulation: Simulation, number: int, learned: Learned | None
+) -> None:
+    """The oracle's turn: it answers a round's questions, each in the light of those before where the strategy
+    goes one by one, and again what may be a slip. A stopped run goes on where it was."""
+    plan, store, strategy = campaign.plan, campaign.store, strategy_of(campaign.plan)
     if number == 0 and simulation.labelled:
         if not store.labels():
             images = _draw(campaign.images, simulation.labelled, plan.rng(3))
-            _give_labels(campaign, truth, images, 0)
+            _give_labels(campaign, stage.truth, images, 0)
         return
-    if strategy_of(plan).label is not None or len(store.answers(number, since=number)):
+    vectors = learned.snapshot.vectors if learned else unit(stage.frozen)
+    if strategy.select is None:
+        if number == 0 and not store.labels():  # afterwards classes are given as soon as they are asked
+            start = Snapshot(vectors, campaign.images, campaign.closure().relations)
+            _label(campaign, stage.truth, start, 0)
         return
-    if number == 0:
-        store.queue(first_questions(stage.frozen, campaign.images, plan.per_round, plan.rng(3)))
-    queue = store.questions()
-    if len(queue.pairs) < plan.per_round:
-        raise _no_more(plan, number, len(queue.pairs))
-    campaign.answer_all(queue.pairs, truth.verdicts(queue.pairs), "oracle")
+    given = store.given(number)
+    if strategy.order is not None:
+        following = _one_by_one(campaign, vectors, strategy, number)
+    else:
+        if number == 0 and not given:
+            store.queue(first_questions(stage.frozen, campaign.images, plan.per_round, plan.rng(3)))
+        following = _queued(campaign, number)
+    for k in range(given, plan.per_round):
+        pair = next(iter(campaign.second_look(vectors)), None) or next(following, None)
+        if pair is None:
+            raise _no_more(plan, number, k)
+        asked = Pairs.of([pair[0]], [pair[1]])
+        wrong = simulation.noise and plan.rng(8, store.given()).random() < simulation.noise
+        verdicts = stage.truth.verdicts(asked, bool(wrong))
+        campaign.answer_all(asked, verdicts, "oracle", strategy.name if strategy.order else None)
 
 
-def _answer_one_by_one(stage: Stage, campaign: Campaign, number: int, learned: Learned | None) -> None:
-    """The oracle's turn with a strategy that goes question by question: the space and the order are those
-    of the last round, what is known grows with every answer. A stopped run goes on where it was."""
-    plan, store, strategy = campaign.plan, campaign.store, strategy_of(campaign.plan)
+def _one_by_one(campaign: Campaign, vectors: Floats, strategy: Strategy, number: int) -> Iterator[Pair]:
+    """The questions of a strategy that decides each by the answers before it."""
+    plan = campaign.plan
     assert strategy.select is not None
     assert strategy.order is not None
-    close = CLOSURES[plan.closure]
-    before = close(campaign.size, campaign.evidence(number - 1) if number else Answers.none()).relations
-    vectors = learned.snapshot.vectors if learned else unit(stage.frozen)
-    snapshot = Snapshot(vectors, campaign.images, before)
-    order = strategy.order(snapshot, plan.per_round, plan.rng(7, number))
-    for k in range(len(store.answers(number, since=number)), plan.per_round):
-        known = close(campaign.size, campaign.evidence(number)).relations
-        now = replace(snapshot, known=known, order=order)
-        pair = strategy.select(now, 1, plan.rng(7, number, k))
-        if not len(pair):
-            raise _no_more(plan, number, k)
-        campaign.answer_all(pair, stage.truth.verdicts(pair), "oracle", plan.strategy)
+    start = Snapshot(vectors, campaign.images, campaign.before(number))
+    order = strategy.order(start, plan.per_round, plan.rng(7, number))
+    while True:
+        now = replace(start, known=campaign.closure().relations, order=order)
+        yield from strategy.select(now, 1, plan.rng(7, number, campaign.store.given(number)))
+
+
+def _queued(campaign: Campaign, number: int) -> Iterator[Pair]:
+    """The questions that stand in the queue and have not been asked in this round."""
+    asked = {(row.a, row.b) for row in campaign.store.acts(number)}
+    yield from (pair for pair in campaign.store.questions().pairs if pair not in asked)
 
 
 def _no_more(plan: Plan, number: int, left: int) -> UsageError:
@@ -336,12 +358,17 @@ def _ask(campaign: Campaign, truth: Truth, learned: Learned, number: int) -> tup
         return ask(campaign, learned, strategy.select, number)
     if strategy.select is not None:  # it asks when its turn comes
         return Questions.of(Pairs.none(), number + 1, plan.strategy), 0.0
-    assert strategy.label is not None
     if len(campaign.store.labels()) == len(campaign.store.labels(number)):  # not before a stop
-        n = round(plan.per_round / truth.bits_per_label)  # the same number of bits
-        images = strategy.label(learned.snapshot, n, plan.rng(2, number))
-        _give_labels(campaign, truth, images, number + 1)
+        _label(campaign, truth, learned.snapshot, number + 1)
     return Questions.of(Pairs.none(), number + 1, plan.strategy), 0.0
+
+
+def _label(campaign: Campaign, truth: Truth, snapshot: Snapshot, number: int) -> None:
+    """A strategy that asks for classes asks for as many as the bits of a round pay for."""
+    plan, label = campaign.plan, strategy_of(campaign.plan).label
+    assert label is not None
+    n = round(plan.per_round / truth.bits_per_label)
+    _give_labels(campaign, truth, label(snapshot, n, plan.rng(2, max(number - 1, 0))), number)
 
 
 def _give_labels(campaign: Campaign, truth: Truth, images: Ids, number: int) -> None:

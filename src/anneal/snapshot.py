@@ -5,8 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from anneal.mining import Scorer
-from anneal.pairs import Floats, Ids
+from anneal.pairs import Answers, Floats, Ids, Pairs
 from anneal.transitivity import Relations
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a round's questions are about, for a strategy that picks them one by one."""
+
+    joins: Pairs  # would join two groups
+    images: Ids  # to be placed
 
 
 @dataclass(frozen=True)
@@ -19,7 +27,8 @@ class Snapshot:
     probability: Scorer | None = None  # P(similar), where a pair classifier was trained
     classes: Floats | None = None  # (n, C) softmax, where a class classifier was trained
     labelled: Ids | None = None  # images whose class is known
-    order: Ids | None = None  # images in the order they are to be placed, where a round has decided it
+    asked: Answers | None = None  # what was said, as opposed to what follows from it
+    order: Order | None = None  # what is wanted first, where a round has decided it
     lean: float = 0.0  # how much farther than MGUE's threshold to ask: e^lean times as many pairs above it
 
     def __post_init__(self) -> None:

@@ -110,6 +110,7 @@ def _version_2(db: sqlite3.Connection) -> None:
 
 
 EVER = 2**62
+MACHINE = "machine"  # who entered what no person typed
 AUDIT = "audit"  # the strategy of questions drawn at random, whose answers are held back from learning
 
 MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_version_1, _version_2]
@@ -279,6 +280,24 @@ class Store:
         """This act and the later ones on the same pair in the same annotator's name."""
         sql = "SELECT {} FROM acts WHERE a = ? AND b = ? AND annotator = ? AND id >= ? ORDER BY id"
         return list(self._rows(sql, row.a, row.b, row.annotator, row.id))
+
+    def acts_about(self, a: int, b: int) -> list[Row]:
+        """All that was done about a pair and not undone."""
+        return list(self._rows("SELECT {} FROM acts WHERE a = ? AND b = ? ORDER BY id", a, b))
+
+    def acts(self, round: int) -> list[Row]:
+        """What was done in a round about chosen questions and not undone, withdrawals included."""
+        return list(
+            self._rows("SELECT {} FROM acts WHERE round = ? AND strategy != ? ORDER BY id", round, AUDIT)
+        )
+
+    def given(self, since: int = 0) -> int:
+        """How many answers people have given from a round on, those that were asked again each time."""
+        (count,) = self._db.execute(
+            "SELECT count(*) FROM acts WHERE verdict != 0 AND round >= ? AND entered IS NOT ?",
+            (since, MACHINE),
+        ).fetchone()
+        return int(count)
 
     def row(self, number: int) -> Row | None:
         return next(self._rows("SELECT {} FROM answers WHERE id = ?", number), None)

@@ -15,15 +15,18 @@ from functools import partial
 import numpy as np
 
 from anneal import uncertainty
-from anneal.diversity import Diversity, best_per_cluster, kmeans
+from anneal.diversity import Diversity, best_per_cluster, clusters, kmeans
 from anneal.errors import UsageError
+from anneal.index import nearest
 from anneal.mining import Scorer, cosine, mine, pairwise
-from anneal.pairs import UNKNOWN, Floats, Ids, Pairs
-from anneal.placing import order, place
+from anneal.pairs import UNKNOWN, Floats, Ids, Pairs, Verdict
+from anneal.placing import density, order, place
+from anneal.snapshot import Order as Order
 from anneal.snapshot import Snapshot as Snapshot
 
 Select = Callable[[Snapshot, int, np.random.Generator], Pairs]
 Label = Callable[[Snapshot, int, np.random.Generator], Ids]
+Decide = Callable[[Snapshot, int, np.random.Generator], Order]
 
 
 def mgue(
@@ -34,20 +37,27 @@ def mgue(
     lam: float = 3.0,
     widen: int = 4,
     diversity: Diversity = kmeans,
+    threshold: str = "moments",
 ) -> Pairs:
     """Metric-guided: the pairs nearest the threshold between similar and dissimilar, moved by the
-    snapshot's lean where it has one."""
+    snapshot's lean where it has one. The threshold is the paper's α_t, from the moments of all known pairs;
+    or ``logistic``: where the answers given, without what follows from them, are as likely either way."""
     found = uncertainty.moments(snapshot.vectors, snapshot.known)
     if not found.complete or len(np.unique(snapshot.images)) < 2:
         return cold(snapshot, n, rng)
-    threshold = uncertainty.mgue_threshold(found, lam)
+    limit = uncertainty.mgue_threshold(found, lam)
+    if threshold == "logistic" and snapshot.asked is not None:
+        asked = snapshot.asked
+        settled = asked.verdicts != Verdict.UNSURE
+        s = pairwise(snapshot.vectors, asked.pairs[settled])
+        _, limit = uncertainty.chance_similar(s, asked.verdicts[settled] == Verdict.SIMILAR)
     similarity = cosine(snapshot.vectors)
     if snapshot.lean:
-        level = levels(snapshot.vectors, snapshot.images, threshold, rng) * np.exp(snapshot.lean)
-        threshold = similarity_at(snapshot.vectors, snapshot.images, float(level), rng)
+        level = levels(snapshot.vectors, snapshot.images, limit, rng) * np.exp(snapshot.lean)
+        limit = similarity_at(snapshot.vectors, snapshot.images, float(level), rng)
 
     def score(rows: Ids, columns: Ids) -> Floats:
-        return uncertainty.mgue_score(similarity(rows, columns), threshold)
+        return uncertainty.mgue_score(similarity(rows, columns), limit)
 
     return _diverse(snapshot, score, n, rng, widen, diversity)
 
@@ -111,14 +121,59 @@ def cold(snapshot: Snapshot, n: int, rng: np.random.Generator) -> Pairs:
 def cal(snapshot: Snapshot, n: int, rng: np.random.Generator, *, widen: int = 4) -> Ids:
     """Classification-based: n *images* whose class the softmax is least sure of, made diverse by
     the same clustering. Its answers are class labels, at log₂ C bits each, not verdicts on pairs."""
-    labelled = np.empty(0, dtype=np.int64) if snapshot.labelled is None else snapshot.labelled
-    images = rng.permutation(np.setdiff1d(snapshot.images, labelled))  # the generator breaks ties
+    images, _ = _unlabelled(snapshot, rng)
     if snapshot.classes is None:
         return images[:n]
     unsure = 1 - snapshot.classes[images].max(axis=1)
     order = np.argsort(-unsure, kind="stable")[: widen * n]
     rows = best_per_cluster(snapshot.vectors[images[order]], unsure[order], n, rng)
     return images[order[rows]]
+
+
+def typiclust(snapshot: Snapshot, n: int, rng: np.random.Generator, *, most: int = 500) -> Ids:
+    """Of each cluster the most typical image, the least labelled clusters first and the larger of those;
+    after TypiClust (Hacohen et al. 2022), with as many clusters as there will be labels, ``most`` at most."""
+    images, labelled = _unlabelled(snapshot, rng)
+    if n >= len(images):
+        return images
+    every = np.concatenate([images, labelled])
+    cluster = clusters(snapshot.vectors[every], min(len(labelled) + n, most, len(every)), rng)
+    own = cluster[: len(images)]
+    typical = density(snapshot.vectors, images)
+    labels = np.bincount(cluster[len(images) :], minlength=cluster.max() + 1)
+    size = np.bincount(own, minlength=len(labels))
+    queues = {
+        c: images[own == c][np.argsort(-typical[own == c], kind="stable")].tolist() for c in np.unique(own)
+    }
+    picked: list[int] = []
+    while len(picked) < n:
+        best = min((c for c in queues if queues[c]), key=lambda c: (labels[c], -size[c]))
+        picked.append(queues[best].pop(0))
+        labels[best] += 1
+    return np.array(picked, dtype=np.int64)
+
+
+def coreset(snapshot: Snapshot, n: int, rng: np.random.Generator) -> Ids:
+    """The images farthest from all that are labelled, one after the other; after core-set selection (Sener
+    and Savarese 2018), the greedy k-centre."""
+    images, labelled = _unlabelled(snapshot, rng)
+    vectors = np.asarray(snapshot.vectors[images])
+    picked: list[int] = [] if len(labelled) else [int(rng.integers(len(images)))]
+    near = nearest(snapshot.vectors, labelled if len(labelled) else images[picked], vectors, 1).scores[:, 0]
+    near[picked] = np.inf
+    while len(picked) < min(n, len(images)):
+        far = int(np.argmin(near))
+        picked.append(far)
+        near = np.maximum(near, vectors @ vectors[far])
+        near[far] = np.inf
+    return images[picked]
+
+
+def _unlabelled(snapshot: Snapshot, rng: np.random.Generator) -> tuple[Ids, Ids]:
+    """Images without a class, in a random order so that the generator breaks ties, and those with one."""
+    none = np.empty(0, dtype=np.int64)
+    labelled = none if snapshot.labelled is None else snapshot.labelled
+    return rng.permutation(np.setdiff1d(snapshot.images, labelled)), labelled
 
 
 @dataclass(frozen=True)
@@ -130,12 +185,12 @@ class Strategy:
     name: str
     select: Select | None = None
     label: Label | None = None
-    order: Label | None = None
+    order: Decide | None = None
     pair_classifier: bool = False
     metric: bool = True
 
 
-def named(name: str, lam: float = 3.0, diversity: Diversity = kmeans) -> Strategy:
+def named(name: str, lam: float = 3.0, diversity: Diversity = kmeans, threshold: str = "moments") -> Strategy:
     """A strategy of this package by its name, or anybody's function as ``module:function``."""
     module, _, function = name.partition(":")
     if function:
@@ -144,21 +199,26 @@ def named(name: str, lam: float = 3.0, diversity: Diversity = kmeans) -> Strateg
             return Strategy(name, getattr(importlib.import_module(module), function))
         except (ImportError, AttributeError) as error:
             raise UsageError(f"--strategy {name!r} could not be imported: {error}.") from error
-    every = strategies(lam, diversity)
+    every = strategies(lam, diversity, threshold)
     if name not in every:
         raise UsageError(f"--strategy {name!r}: choose among {', '.join(every)}, or give module:function.")
     return every[name]
 
 
-def strategies(lam: float = 3.0, diversity: Diversity = kmeans) -> dict[str, Strategy]:
+def strategies(
+    lam: float = 3.0, diversity: Diversity = kmeans, threshold: str = "moments"
+) -> dict[str, Strategy]:
     """Those of this package, by name."""
     every = (
-        Strategy("mgue", partial(mgue, lam=lam, diversity=diversity)),
+        Strategy("mgue", partial(mgue, lam=lam, diversity=diversity, threshold=threshold)),
         Strategy("bcgue", partial(bcgue, diversity=diversity), pair_classifier=True),
         Strategy("random", random),
         Strategy("place", place, order=order),
+        Strategy("place-apart", place, order=partial(order, join=False)),  # to see what joining is worth
         Strategy("cal", label=cal, metric=False),  # classes train a classifier, as in the paper
         Strategy("cal-metric", label=cal),  # and here the metric as well: all that a class label implies
+        Strategy("typiclust", label=typiclust),
+        Strategy("coreset", label=coreset),
     )
     return {strategy.name: strategy for strategy in every}
 

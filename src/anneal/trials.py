@@ -95,7 +95,7 @@ class Task:
         notes = [note for _, note in campaign.store.rounds()][: self.simulation.rounds + 1]
         campaign.close()
         about = {"player": self.player, "trial": self.trial}
-        rows = [{name: {**note["row"], **about}[name] for name in FIELDS} for note in notes]
+        rows = [{name: {**note["row"], **about}.get(name, "") for name in FIELDS} for note in notes]
         return [(row, note["seconds"]) for row, note in zip(rows, notes, strict=True)]
 
 

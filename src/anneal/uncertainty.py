@@ -88,6 +88,14 @@ def calibrate(
     return k, centre - float(w[1]) / k
 
 
+def chance_similar(s: Floats, similar: NDArray[np.bool_]) -> tuple[float, float]:
+    """(k, m) of P(similar | s) = 1 / (1 + e^{−k(s − m)}), going by the similarities of pairs and how they
+    were judged."""
+    spread = max(float(np.std(s)), 1e-6)
+    k, middle = calibrate(s / spread, similar)
+    return k / spread, middle * spread
+
+
 def balanced(levels: Floats, similar: NDArray[np.bool_], share: float) -> float:
     """The level at which this share of the answers will be similar, going by the levels and the verdicts
     of those so far (``strategies.levels``)."""
