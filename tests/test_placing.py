@@ -8,7 +8,7 @@ import pytest
 from anneal import placing
 from anneal.index import unit
 from anneal.pairs import Answers, Floats, Ids, Pairs, Verdict
-from anneal.snapshot import Snapshot
+from anneal.snapshot import Order, Snapshot
 from anneal.transitivity import full
 
 SIMILAR, DISSIMILAR, UNSURE = Verdict
@@ -33,12 +33,18 @@ def shown(vectors: Floats, *said: Judged) -> Snapshot:
     return Snapshot(vectors, np.arange(len(vectors)), full(len(vectors), answers).relations)
 
 
+def to_place(*images: int) -> Order:
+    return Order(Pairs.none(), np.array(images, dtype=np.int64))
+
+
 def test_a_campaign_begins_with_typical_images_of_every_kind() -> None:
     vectors, kind = world(6, 20, 0.5)
-    first = placing.order(shown(vectors), 6, seed(0))
+    decided = placing.order(shown(vectors), 6, seed(0))
+    first = decided.images
+    assert not len(decided.joins)
     assert sorted(kind[first[:6]].tolist()) == list(range(6))
     assert sorted(first.tolist()) == list(range(120))  # then all the others
-    (pair,) = placing.place(replace(shown(vectors), order=first), 1, seed(0))
+    (pair,) = placing.place(replace(shown(vectors), order=decided), 1, seed(0))
     assert set(pair) == set(first[:2].tolist())
 
 
@@ -47,18 +53,18 @@ def test_an_image_is_tried_with_one_group_after_another_and_then_founds_its_own(
     apart = [(a, b, DISSIMILAR) for a in range(10) for b in range(a)]
     x, said = 15, list[Judged](apart)
     for tried in range(placing.TRIES):
-        now = replace(shown(vectors, *said), order=np.array([x]))
+        now = replace(shown(vectors, *said), order=to_place(x))
         (pair,) = placing.place(now, 1, seed(0))
         assert pair == (9 - tried, x)
         said.append((*pair, DISSIMILAR))
-    enough = replace(shown(vectors, *said), order=np.array([x, 16]))
+    enough = replace(shown(vectors, *said), order=to_place(x, 16))
     (pair,) = placing.place(enough, 1, seed(0))
     assert pair == (15, 16)  # the next image, beside the group that x has founded
 
 
 def test_an_image_that_has_a_place_is_not_asked_again() -> None:
     vectors, _ = world(3, 5, 0.3)
-    snapshot = replace(shown(vectors, (0, 1, SIMILAR), (0, 5, DISSIMILAR)), order=np.array([1, 0, 2]))
+    snapshot = replace(shown(vectors, (0, 1, SIMILAR), (0, 5, DISSIMILAR)), order=to_place(1, 0, 2))
     (pair,) = placing.place(snapshot, 1, seed(0))
     assert 2 in pair
     assert set(pair) & {0, 1, 5}
@@ -72,18 +78,29 @@ def test_the_images_between_two_groups_are_the_most_doubtful() -> None:
         + [(40, i, SIMILAR) for i in (37, 38, 39)]
         + [(0, 40, DISSIMILAR)]
     )
-    first = placing.order(shown(vectors, *said), 3, seed(0))[:3]
+    first = placing.order(shown(vectors, *said), 3, seed(0)).images[:3]
     assert all(14 <= i <= 26 for i in first.tolist())
 
 
-def test_groups_are_joined_once_they_have_grown() -> None:
-    vectors, _ = world(1, 40, 0.2)
-    for each, joins in ((placing.GROWN // 2, False), (placing.GROWN + 2, True)):
-        said = [(start, start + i, SIMILAR) for start in (0, 20) for i in range(1, each)]
-        now = replace(shown(vectors, *said), order=np.array([19, 39]))
-        asked = {pair for s in range(30) for pair in placing.place(now, 1, seed(s))}
-        joining = {(a, b) for a, b in asked if a < each and 20 <= b < 20 + each}
-        assert bool(joining) is joins
+def test_groups_that_lay_claim_to_the_same_images_are_joined_first() -> None:
+    vectors, _ = world(2, 40, 0.3)
+    halves = [(start, start + i, SIMILAR) for start in (0, 20, 40) for i in range(1, 5)]
+    decided = placing.order(shown(vectors, *halves), 10, seed(0))
+    (join,) = decided.joins  # the two halves of the first kind; the second kind is far from both
+    assert join[0] < 5
+    assert 20 <= join[1] < 25
+    now = replace(shown(vectors, *halves), order=decided)
+    assert next(iter(placing.place(now, 1, seed(0)))) == join
+    nearest = max((float(vectors[a] @ vectors[b]), a, b) for a in range(5) for b in range(20, 25))
+    assert join == nearest[1:]
+    for verdict in (SIMILAR, DISSIMILAR):  # once it is known, images are placed
+        after = replace(shown(vectors, *halves, (*join, verdict)), order=decided)
+        (pair,) = placing.place(after, 1, seed(0))
+        assert pair != join
+        assert decided.images[0] in pair
+    told = shown(vectors, *halves, (0, 20, DISSIMILAR))
+    assert not len(placing.order(told, 10, seed(0)).joins)
+    assert not len(placing.order(shown(vectors, *halves), 10, seed(0), join=False).joins)
 
 
 @pytest.mark.parametrize("spread", [0.3, 1.0])
@@ -109,5 +126,5 @@ def test_placing_an_image_costs_little_more_than_one_answer(spread: float) -> No
 def test_when_all_is_placed_the_most_similar_open_pairs_are_asked() -> None:
     vectors = unit(np.array([[1.0, 0.0], [1.0, 0.1], [1.0, 0.3], [1.0, 0.9]]))
     snapshot = shown(vectors, (0, 3, SIMILAR), (1, 2, SIMILAR))
-    first, _ = placing.place(replace(snapshot, order=np.arange(4)), 2, seed(0))
+    first, _ = placing.place(replace(snapshot, order=to_place(0, 1, 2, 3)), 2, seed(0))
     assert first == (0, 1)
