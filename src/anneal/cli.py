@@ -50,7 +50,10 @@ HeadOption = Annotated[
 DepthOption = Annotated[str, typer.Option(help="What is trained: head, last (stage too) or full.")]
 ViewsOption = Annotated[int, typer.Option(help="Quarter turns whose features are averaged, 1 to 4.")]
 PxOption = Annotated[int, typer.Option(help="Images are scaled to PX × PX.")]
-StrategyHelp = "What to ask: mgue, place, bcgue, random, module:function; in simulate also cal, cal-metric."
+StrategyHelp = (
+    "What to ask: place, mgue, bcgue, random, module:function; in simulate also cal, cal-metric, typiclust, "
+    "coreset."
+)
 LossOption = Annotated[str, typer.Option(help="mix, contrastive (the paper's) or ntxent.")]
 ClosureOption = Annotated[str, typer.Option(help="What answers imply: full, single (the paper's) or none.")]
 DiversityOption = Annotated[str, typer.Option(help="kmeans (the paper's) or none.")]
@@ -62,6 +65,15 @@ RestartOption = Annotated[
 ]
 ShareOption = Annotated[
     float, typer.Option(help="Share of similar answers MGUE aims at, give or take 0.2; 0: the paper's MGUE.")
+]
+ThresholdOption = Annotated[
+    str, typer.Option(help="MGUE's threshold: moments (the paper's) or logistic (by the answers alone).")
+]
+RecheckOption = Annotated[
+    float, typer.Option(help="An answer that the model gave less chance than this is asked again; 0: never.")
+]
+PresumeOption = Annotated[
+    float, typer.Option(help="Train on images whose group is at least this likely too; 0: on none.")
 ]
 SpaceOption = Annotated[
     str, typer.Option(help="Where pairs are compared to be asked: search, backbone, head.")
@@ -107,6 +119,9 @@ def init(
     lam: LambdaOption = 3.0,
     restart: RestartOption = "warm",
     share: ShareOption = 0.5,
+    threshold: ThresholdOption = "moments",
+    recheck: RecheckOption = 0.15,
+    presume: PresumeOption = 0.5,
     audit: Annotated[
         float, typer.Option(help="Of the questions: drawn at random, to measure with; not learnt from.")
     ] = 0.1,
@@ -138,6 +153,9 @@ def init(
         loss=loss,
         restart=restart,
         share=share,
+        threshold=threshold,
+        recheck=recheck,
+        presume=presume,
         audit=audit,
         seed=seed,
     )
@@ -367,6 +385,7 @@ def simulate(
     rounds: Annotated[int, typer.Option(help="Rounds after the first questions.")] = 5,
     per_round: Annotated[int, typer.Option(help="Bits a round.")] = 369,
     initial: Annotated[str, typer.Option(help="cold, or labelled:N: class labels for N images.")] = "cold",
+    noise: Annotated[float, typer.Option(help="Share of the oracle's answers that are wrong.")] = 0.0,
     trials: Annotated[int, typer.Option(help="Repeat with seeds SEED, SEED + 1, …")] = 1,
     seed: SeedOption = 0,
     backbone: BackboneOption = "efficientnet-lite0",
@@ -381,6 +400,9 @@ def simulate(
     recipe: RecipeOption = "anneal",
     restart: RestartOption = "warm",
     share: ShareOption = 0.5,
+    threshold: ThresholdOption = "moments",
+    recheck: RecheckOption = 0.15,
+    presume: PresumeOption = 0.5,
     px: PxOption = 224,
     folder: Annotated[Path, typer.Option("--out", help="Where the curve goes.")] = Path("runs/simulate"),
     cache: Annotated[
@@ -411,6 +433,9 @@ def simulate(
         recipe=recipe,
         restart=restart,
         share=share,
+        threshold=threshold,
+        recheck=recheck,
+        presume=presume,
         seed=seed,
     )
     names = tuple(name.strip() for name in strategy.split(","))
@@ -418,7 +443,7 @@ def simulate(
         from anneal import backbones
         from anneal import simulate as simulation
 
-        played = simulation.Simulation(plan, names, rounds, trials, initial)
+        played = simulation.Simulation(plan, names, rounds, trials, initial, noise)
         found = _open_archive(archive, px, cache or _cache(), watch)
         simulation.Truth.of(found)  # says so before anything is encoded if there are no classes
         if not as_json:
