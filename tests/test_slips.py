@@ -4,13 +4,13 @@ import numpy as np
 
 from anneal import slips
 from anneal.index import unit
-from anneal.pairs import Answers, Pairs, Verdict
+from anneal.pairs import Answers, Floats, Pairs, Verdict
 from anneal.transitivity import full
 
 SIMILAR, DISSIMILAR, UNSURE = Verdict
 
 
-def on_a_line(n: int = 60) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.float64]], Answers]:
+def on_a_line(n: int = 60) -> tuple[Floats, Answers]:
     """Image 0 beside images ever farther from it: the nearer half similar, the others not."""
     angle = np.linspace(0, np.pi / 2, n + 1)
     vectors = unit(np.stack([np.cos(angle), np.sin(angle)], axis=1))

@@ -36,10 +36,12 @@ def curve(
     labels: Mapping[str, str] | None = None,
     frozen: float | None = None,
     upper: float | None = None,
+    paper: tuple[float, int] | None = None,
     title: str = "",
 ) -> None:
     """Quality against bits: for each strategy (or whatever is named in the column ``by``) the mean over
-    trials and a band from least to most; without training, and with all labels, as level lines."""
+    trials and a band from least to most; without training, with all labels, and what the paper has reached
+    with so many bits, as level lines."""
     figure = Figure(figsize=(7, 4.8), layout="constrained")
     axes = figure.add_subplot()
     names = list(dict.fromkeys(row[by] for row in rows))
@@ -57,6 +59,13 @@ def curve(
             axes.fill_between(bits, low, high, color=colour, alpha=0.15, linewidth=0)
     if upper is not None:
         axes.axhline(upper, color="black", linewidth=1, linestyle=(0, (6, 3)), label="all labels")
+    if paper is not None:
+        score, spent = paper
+        axes.axhline(score, color="black", linewidth=1.2, linestyle=(0, (4, 2)))
+        axes.annotate(
+            f"the paper, after {spent} answers", (1, score), (-4, 4), xycoords=("axes fraction", "data"),
+            textcoords="offset points", ha="right", fontsize=9,
+        )  # fmt: skip
     if frozen is not None:
         axes.axhline(frozen, color="black", linewidth=0.8, linestyle=(0, (1, 3)), label="untrained")
     axes.set_xlabel("bits of annotation")

@@ -217,6 +217,28 @@ def convergence_table(found: dict[str, Curve], paper: Reported) -> str:
     return table(["", "bits", "paper"], lines)
 
 
+def reach_table(found: dict[str, Curve], scores: Sequence[float]) -> str:
+    """How many bits each player needs for a mean of so much; and what it ends with."""
+    players = {name: curve for name, curve in found.items() if name not in LEVELS}
+    lines = []
+    for name, curve in players.items():
+        reached = [_bits(bits_to(curve, score)) for score in scores]
+        lines.append([f"`{name}`", *reached, f"{curve.mean[-1]:.3f} at {curve.bits[-1]}"])
+    return table(["bits to reach", *(f"{score:.4g}" for score in scores), "in the end"], lines)
+
+
+def least_table(found: dict[str, Curve]) -> str:
+    """How far above the frozen features each player's worst round of any trial is."""
+    frozen = found["frozen"].scores[:, 0]
+    lines = []
+    for name, curve in found.items():
+        if name not in LEVELS:
+            ahead = 100 * (curve.scores - frozen[: len(curve.scores), None])
+            worst = divmod(int(ahead.argmin()), len(curve.bits))
+            lines.append([f"`{name}`", f"{ahead.min():+.1f}", str(worst[0]), str(curve.bits[worst[1]])])
+    return table(["points above frozen, worst round of all", "", "trial", "bits"], lines)
+
+
 def _bits(bits: int | None) -> str:
     return "not reached" if bits is None else str(bits)
 
@@ -403,6 +425,9 @@ def block(kind: str, run: str, results: Path) -> str:
         "convergence": lambda: convergence_table(found, paper),
         "claims": lambda: claims_table(found, paper),
         "choices": lambda: choice_table(found),
+        "reach": lambda: reach_table(found, (0.8, 0.9, paper.scores["mgue"], float(found["mgue"].mean[-1]))),
+        "least": lambda: least_table(found),
+        "by-class": lambda: curve_table(curves(rows, "p5_class")),
     }
     return kinds[kind]()
 

@@ -237,8 +237,22 @@ def from_nothing(
     inner = name == "parts"
     rows = run(archive, players, out, trials=trials, jobs=jobs, inner=inner, watch=watch, tell=tell)
     found = report.curves(rows)
+    if name == "beyond":
+        for ending in ("png", "pdf"):
+            answers(rows, preset.name, preset.title, out / f"answers.{ending}")
     write_text(out / "report.md", f"# {preset.title}: {name}\n\n{report.curve_table(found)}\n")
     return rows
+
+
+def answers(rows: Sequence[Row], archive: str, title: str, path: Path) -> None:
+    """What so many answers get one, from nothing."""
+    shown = [row for name in BEYOND for row in rows if row["player"] == name]
+    frozen = [row["map5_min"] for row in rows if row["player"] == "frozen"]
+    paper = report.PAPER.get(archive)
+    plots.curve(
+        shown, path, by="player", labels=BEYOND, title=f"{title}: quality against answers, nothing known before",
+        frozen=float(np.mean(frozen)), paper=(paper.scores["mgue"], paper.bits) if paper else None,
+    )  # fmt: skip
 
 
 def cast(plans: Mapping[str, Plan], preset: Preset, rounds: int, train: int) -> dict[str, Simulation]:
@@ -285,6 +299,12 @@ LABELS = {
     "cal": "CAL",
     "cal-metric": "CAL, labels train the metric too",
     "random": "random",
+}
+BEYOND = {
+    "place": "placing (ours)",
+    "mgue": "ANNEAL-MGUE",
+    "cal-metric": "class labels (CAL)",
+    "random": "random pairs",
 }
 FLAT = {"mgue-flat-3": "MGUE without", "bcgue-flat": "BCGUE without"}
 WITH = {"mgue": "MGUE with k-means", "bcgue": "BCGUE with k-means"}
