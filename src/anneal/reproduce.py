@@ -250,7 +250,7 @@ def answers(rows: Sequence[Row], archive: str, title: str, path: Path) -> None:
     frozen = [row["map5_min"] for row in rows if row["player"] == "frozen"]
     paper = report.PAPER.get(archive)
     plots.curve(
-        shown, path, by="player", labels=BEYOND, title=f"{title}: quality against answers, nothing known before",
+        shown, path, by="player", labels=BEYOND, title=f"{title}: what answers get one, from nothing",
         frozen=float(np.mean(frozen)), paper=(paper.scores["mgue"], paper.bits) if paper else None,
     )  # fmt: skip
 
