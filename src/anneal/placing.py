@@ -9,7 +9,10 @@ group as its group does: a similar answer implies the most. Which images to plac
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 
 from anneal.diversity import best_per_cluster
@@ -17,6 +20,7 @@ from anneal.index import nearest, unit
 from anneal.mining import cosine, mine
 from anneal.pairs import Floats, Ids, Pairs, Verdict
 from anneal.snapshot import Snapshot
+from anneal.transitivity import Relations
 
 Pair = tuple[int, int]
 TRIES = 6  # groups that an image is asked beside before it founds one
@@ -84,18 +88,23 @@ def place(snapshot: Snapshot, n: int, rng: np.random.Generator) -> Pairs:
     placed, some that would join two groups; when all images have a place, the most similar open pairs."""
     known = snapshot.known
     wanted = order(snapshot, max(n, CENTRES), rng) if snapshot.order is None else snapshot.order
-    members = rng.permutation(np.intersect1d(known.members, snapshot.images))  # the generator breaks ties
+    members = known.members[np.isin(known.members, snapshot.images)]
+    members = rng.permutation(members)  # the generator breaks ties
     if not len(members):
         members = wanted[:1]  # the first founds a group
-    groups = len(np.unique(known.group[members]))
-    joining = iter(_joining(snapshot, members, n))
+    there = np.zeros(known.links.shape[0], dtype=bool)
+    there[known.group[members]] = True
+    joining: Iterator[Pair] | None = None
     found: dict[Pair, None] = {}
-    for x in wanted.tolist():
+    for x in map(int, wanted):  # mostly a few of very many
         if len(found) >= n:
             break
-        pair = next(joining, None) if rng.random() < JOIN else None
+        pair = None
+        if rng.random() < JOIN:
+            joining = iter(_joining(snapshot, members, n)) if joining is None else joining
+            pair = next(joining, None)
         if pair is None and known.sizes[known.group[x]] == 1:
-            pair = _next_group(snapshot, x, members, groups)
+            pair = _next_group(snapshot, x, members, there)
         if pair is not None:
             found[pair] = None
     placed = Pairs.of([a for a, _ in found], [b for _, b in found])
@@ -114,11 +123,12 @@ def _joining(snapshot: Snapshot, members: Ids, n: int) -> list[Pair]:
     names, group = np.unique(known.group[large], return_inverse=True)
     if len(names) < 2 or len(large) < GROWN * len(names):
         return []
-    middles = np.zeros((len(names), vectors.shape[1]), dtype=np.float32)
-    np.add.at(middles, group, vectors[large])
+    placed = vectors[large]
+    one_of = csr_array((np.ones(len(large), np.float32), (group, np.arange(len(large)))))
+    middles = np.asarray(one_of @ placed)
     first = large[np.unique(group, return_index=True)[1]]  # one of each, to look up what is known
     s = unit(middles) @ unit(middles).T
-    own = np.einsum("md,md->m", vectors[large], unit(middles)[group])
+    own = np.einsum("md,md->m", placed, unit(middles)[group])
     s[(known.among(first, first) != 0) | np.tri(len(names), dtype=bool)] = -np.inf
     found = []
     for flat in np.argsort(-s, axis=None, kind="stable")[:n].tolist():
@@ -132,17 +142,28 @@ def _joining(snapshot: Snapshot, members: Ids, n: int) -> list[Pair]:
     return found
 
 
-def _next_group(snapshot: Snapshot, x: int, members: Ids, groups: int) -> Pair | None:
+def _next_group(snapshot: Snapshot, x: int, members: Ids, there: NDArray[np.bool_]) -> Pair | None:
     """Image x beside the nearest member of the likeliest group it has not been tried with; None once it
-    has been tried with enough."""
+    has been tried with enough. The groups that are ``there`` are those of the members."""
     known = snapshot.known
     own = known.group[x]
-    verdicts = known.among(np.array([x]), members)[0]
-    refused = len(np.unique(known.group[members[verdicts == Verdict.DISSIMILAR]]))
-    if refused >= min(TRIES, groups - (own in known.group[members])):
+    links = slice(known.links.indptr[own], known.links.indptr[own + 1])
+    refused = there[known.links.indices[links]] & (known.links.data[links] == Verdict.DISSIMILAR)
+    if refused.sum() >= min(TRIES, there.sum() - there[own]):
         return None
+    verdicts = known.among(np.array([x]), members)[0]
     open_ = members[(verdicts == 0) & (members != x)]
     if not len(open_):
         return None
     other = int(open_[np.argmax(snapshot.vectors[open_] @ snapshot.vectors[x])])
     return (x, other) if x < other else (other, x)
+
+
+def busy(known: Relations, order: Ids, asked: Pairs) -> tuple[Ids, int]:
+    """The images that these questions place, and how many of them place none but would join two groups. Of
+    a pair it is the image nothing is known of; where something is of both, whichever is alone."""
+    ids = np.column_stack([asked.a, asked.b])
+    founders = known.members if len(known.members) else order[:1]
+    new = ~np.isin(ids, founders)
+    placed = np.where(new.any(axis=1, keepdims=True), new, known.sizes[known.group[ids]] == 1)
+    return np.unique(ids[placed]), int((~placed.any(axis=1)).sum())

@@ -157,6 +157,12 @@ def precision_of_similar(
     return share(weights, drawn.similar)
 
 
+def worse(new: Estimate, serving: Estimate) -> bool:
+    """Whether a new model finds less than the one in service: all of its interval lies below the other's
+    estimate."""
+    return new.high < serving.value
+
+
 def advice(answers: Sequence[int], estimates: Sequence[Estimate]) -> tuple[bool, str]:
     """Whether to stop, and why: the estimates of P@5 of the models so far, and how many answers each had.
     Each is uncertain, so two models in a row must say that the last third of the answers brought nothing."""
