@@ -599,41 +599,41 @@ class Campaign:
 
     def models(self) -> list[Model]:
         """Every model so far with what it cost and how good it is, by all held-back answers."""
-        noted = self.store.places()
+        noted, known = self.store.places(), self.closure().relations
         drawn, pairs = self._drawn(noted)
         start = {"answers": 0, "bits": 0.0, "minutes": 0.0}
         found = []
         for number, about in [(FROZEN, start), *self.store.rounds()]:
-            p5 = self._p5(number, noted, drawn, pairs)
+            p5 = self._p5(number, noted, drawn, pairs, known)
             if p5 is None:
                 continue
             at, n, limit = _places(noted, number, pairs), len(self.images), about.get("limit", math.nan)
-            told, open_ = not math.isnan(limit), self._unsettled(pairs)
+            told, open_ = not math.isnan(limit), _unsettled(pairs, known)
             precision = quality.precision_of_similar(drawn, at, open_, n, limit) if told else None
             cost = {name: about.get(name, 0) for name in start}
             found.append(Model(number, int(cost["answers"]), cost["bits"], cost["minutes"], p5, precision))
         return found
 
-    def _p5(self, model: int, noted: Noted, drawn: Drawn, pairs: Pairs) -> Estimate | None:
-        """How good a model is; None where its results are lost."""
-        top = self._top(model, self.closure().relations)
+    def _p5(
+        self, model: int, noted: Noted, drawn: Drawn, pairs: Pairs, known: Relations
+    ) -> Estimate | None:
+        """How good a model is, what is known taken for true; None where its results are lost."""
+        top = self._top(model, known)
         if top is None:
             return None
-        at, open_ = _places(noted, model, pairs), self._unsettled(pairs)
+        at, open_ = _places(noted, model, pairs), _unsettled(pairs, known)
         return quality.precision_at_5(drawn, at, open_, len(self.images), top)
-
-    def _unsettled(self, pairs: Pairs) -> NDArray[np.bool_]:
-        """The pairs whose verdict the answers that are learnt from do not tell."""
-        found: NDArray[np.bool_] = np.isin(self.closure().relations.of(pairs), (UNKNOWN, Verdict.UNSURE))
-        return found
 
     def decide(self, number: int, audit: Audit) -> int:
         """Which model is to serve when this round is over: its own, unless the held-back answers say that it
-        is worse than the one in service. ``audit`` has the places of the drawn pairs in the new model."""
+        is worse than the one in service. ``audit`` has the places of the drawn pairs in the new model. Only
+        what the one in service had been told is taken for true: answers that are wrong would speak for the
+        model that has learnt them."""
         noted = self.store.places() | {row[:3]: row[3:] for row in audit.places}
         drawn, pairs = self._drawn(noted)
         serving = self.serving()
-        new, old = (self._p5(model, noted, drawn, pairs) for model in (number, serving))
+        before = CLOSURES[self.plan.closure](self.size, self.evidence(serving)).relations
+        new, old = (self._p5(model, noted, drawn, pairs, before) for model in (number, serving))
         if not len(pairs) or new is None or old is None:
             return number  # there is nothing to tell them apart by
         return serving if quality.worse(new, old) else number
@@ -794,6 +794,11 @@ def _places(noted: Noted, model: int, pairs: Pairs) -> Places:
     rows = [noted.get((model, a, b), (EVER, EVER, -1.0)) for a, b in pairs]
     ab, ba, score = (np.array([row[i] for row in rows]) for i in range(3))
     return Places(ab, ba, score)
+
+
+def _unsettled(pairs: Pairs, known: Relations) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = np.isin(known.of(pairs), (UNKNOWN, Verdict.UNSURE))
+    return found
 
 
 def _machine_text(state: str, about: dict[str, Any], fresh: int, needed: int) -> str:
