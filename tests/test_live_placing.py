@@ -249,7 +249,9 @@ def test_without_vectors_what_is_in_the_queue_is_asked(campaign: Campaign) -> No
     assert campaign.take("me", "h", 20) == lot
 
 
-def test_when_every_pair_is_known_there_is_nothing_left_to_ask(drawn: Path, cache: Path, tmp_path: Path) -> None:
+def test_when_every_pair_is_known_there_is_nothing_left_to_ask(
+    drawn: Path, cache: Path, tmp_path: Path
+) -> None:
     archive = open_archive(drawn, 64, cache)
     images = np.array([3, 5, 33, 38, 77])
     with closing(cycle.begin(tmp_path / "few", archive, PLAN, images=images)) as campaign:

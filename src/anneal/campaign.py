@@ -614,9 +614,7 @@ class Campaign:
             found.append(Model(number, int(cost["answers"]), cost["bits"], cost["minutes"], p5, precision))
         return found
 
-    def _p5(
-        self, model: int, noted: Noted, drawn: Drawn, pairs: Pairs, known: Relations
-    ) -> Estimate | None:
+    def _p5(self, model: int, noted: Noted, drawn: Drawn, pairs: Pairs, known: Relations) -> Estimate | None:
         """How good a model is, what is known taken for true; None where its results are lost."""
         top = self._top(model, known)
         if top is None:
@@ -630,9 +628,9 @@ class Campaign:
         what the one in service had been told is taken for true: answers that are wrong would speak for the
         model that has learnt them."""
         noted = self.store.places() | {row[:3]: row[3:] for row in audit.places}
-        drawn, pairs = self._drawn(noted)
         serving = self.serving()
         before = CLOSURES[self.plan.closure](self.size, self.evidence(serving)).relations
+        drawn, pairs = self._drawn(noted, trusted=before)
         new, old = (self._p5(model, noted, drawn, pairs, before) for model in (number, serving))
         if not len(pairs) or new is None or old is None:
             return number  # there is nothing to tell them apart by
@@ -655,13 +653,19 @@ class Campaign:
         used = [model for model in models if model.round in served]
         return quality.advice([model.answers for model in used], [model.p5 for model in used])
 
-    def _drawn(self, noted: Noted) -> tuple[Drawn, Pairs]:
+    def _drawn(self, noted: Noted, trusted: Relations | None = None) -> tuple[Drawn, Pairs]:
         """The drawn questions that are settled, by their own answers or by others. Of each model's draws
-        only those before the first that is not, lest what is answered first be what is easy."""
+        only those before the first that is not, lest what is answered first be what is easy. Where only
+        some is ``trusted``, what that does not tell counts if it was held back, and is else left out."""
         audits = self.store.audits()
         pairs = pairs_of((a, b) for _, _, a, b in audits)
         told = dict(zip(pairs, self.closure().relations.of(pairs).tolist(), strict=True))
         told |= {(row.a, row.b): row.verdict for row in self._standing() if (row.a, row.b) in told}
+        if trusted is not None:
+            heard = dict(zip(pairs, trusted.of(pairs).tolist(), strict=True))
+            held_back = (row for row in self._standing() if row.strategy == AUDIT or row.entered == "machine")
+            heard |= {(row.a, row.b): row.verdict for row in held_back}
+            told = {pair: verdict and (heard[pair] or Verdict.UNSURE) for pair, verdict in told.items()}
         draws: dict[int, int] = {}
         ended: set[int] = set()
         counted: list[Pair] = []
