@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anneal import audit, backbones, cycle, quality
+from anneal import audit, backbones, cycle, model, quality
 from anneal.archive import Archive, open_archive
 from anneal.campaign import FROZEN, Campaign, Plan
 from anneal.index import unit
@@ -178,7 +178,7 @@ def test_a_round_of_inverted_answers_does_not_reach_search(drawn: Path, cache: P
         assert (campaign.round_folder(2) / "model.json").exists()
         used = cycle.started(campaign, backbone, 3)  # training goes on from the one in service
         assert used is not None
-        kept = cycle.model.load(campaign.round_folder(1), backbone).state_dict()
+        kept = model.load(campaign.round_folder(1), backbone).state_dict()
         assert all((used.state_dict()[name] == value).all() for name, value in kept.items())
 
         for row in campaign.store.standing():  # the person sees it and mends it
