@@ -214,7 +214,7 @@ def test_a_held_back_answer_is_released_once_its_pair_is_chosen(campaign: Campai
     campaign.answer(0, 1, SIMILAR, "ann")
     campaign.answer(2, 3, DISSIMILAR, "ann")
     assert (campaign.standing().held_back, len(campaign.evidence())) == (2, 0)
-    audit.release(campaign, Questions.of(Pairs.of([2, 5], [3, 6]), 1, "mgue"))
+    campaign.release(Questions.of(Pairs.of([2, 5], [3, 6]), 1, "mgue"))
     assert (campaign.standing().held_back, campaign.standing().answers) == (1, 2)
     assert list(campaign.evidence().pairs) == [(2, 3)]
     row = campaign.store.standing()[-1]

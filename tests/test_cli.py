@@ -161,6 +161,19 @@ def test_search_works_before_the_first_round(anneal: Anneal, campaign: Path) -> 
     assert len(run.out.splitlines()) == 3
 
 
+def test_status_says_when_the_newest_model_is_not_in_service(anneal: Anneal, campaign: Path) -> None:
+    answer_all(campaign)
+    assert anneal("round --campaign {}", campaign).code == 0
+    assert json.loads(anneal("status --campaign {} --json", campaign).out)["refusal"] == ""
+    store = Store(campaign / "campaign.sqlite")
+    ((number, about),) = store.rounds()
+    store.finish_round(number, {**about, "serves": -1}, store.questions())
+    store.close()
+    told = json.loads(anneal("status --campaign {} --json", campaign).out)
+    assert (told["rounds"], told["serving"]) == (1, -1)
+    assert "is not in service" in anneal("status --campaign {}", campaign).out
+
+
 def test_lost_files_are_named_and_still_searched(anneal: Anneal, campaign: Path) -> None:
     (campaign.parent / "photos" / "beach" / "beach_000.jpg").unlink()
     run = anneal("status --campaign {}", campaign)

@@ -261,13 +261,16 @@ def test_the_score_is_what_the_formulas_say() -> None:
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"strategies": ("best",)}, "choose among mgue, bcgue, random, place, cal"),
+        (
+            {"strategies": ("best",)},
+            "choose among mgue, bcgue, random, place, place-apart, cal, cal-metric, typi",
+        ),
         ({"strategies": ("mgue", "mgue")}, "twice"),
         ({"rounds": -1}, "--rounds"),
         ({"trials": 0}, "--trials"),
         ({"initial": "warm"}, "labelled:N"),
         ({"initial": "labelled:x"}, "labelled:N"),
-        ({"strategies": ("cal",)}, "cal starts from class labels"),
+        ({"noise": 0.5}, "--noise"),
     ],
 )
 def test_what_cannot_be_played_is_refused(change: dict[str, object], match: str) -> None:

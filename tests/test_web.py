@@ -334,6 +334,21 @@ def test_the_criterion_is_the_owner_s_to_word(site: Site) -> None:
     assert site("PUT", "/api/criterion", {"text": "x" * 500}).status == 422
 
 
+def test_a_model_that_is_not_in_service_is_neither_searched_with_nor_kept_quiet(
+    site: Site, campaign: Campaign
+) -> None:
+    told = site.get("/api/progress")
+    assert (told["serving"], told["refusal"]) == (FROZEN, "")
+    found = site.get("/api/search?image=0&k=5")
+    cycle.save(campaign.round_folder(0), vectors=np.asarray(campaign.vectors())[::-1].copy())
+    nothing = Questions.of(Pairs.none(), 1, "mgue")
+    campaign.store.finish_round(0, {"limit": 0.5, "serves": FROZEN}, nothing, Audit([], []))
+    assert site.get("/api/search?image=0&k=5") == found
+    told = site.get("/api/progress")
+    assert told["serving"] == FROZEN
+    assert "not in service" in told["refusal"]
+
+
 def test_progress_tells_quality_only_by_questions_drawn_by_lot(site: Site, campaign: Campaign) -> None:
     told = site.get("/api/progress")
     assert [(m["round"], m["answers"], m["p5"]) for m in told["models"]] == [(FROZEN, 0, None)]

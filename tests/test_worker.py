@@ -95,6 +95,26 @@ def test_the_machine_learns_while_the_person_goes_on(folder: Path, drawn: Path) 
     wait_for(lambda: not machines(folder))
 
 
+def test_questions_made_one_by_one_go_on_in_the_new_round(drawn: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "placing"
+    words = f"init {drawn} --campaign {folder} --px 64 --views 1 --per-round 24 --strategy place"
+    command = [sys.executable, "-m", "anneal", *words.split()]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert "questions are made one by one" in done.stdout
+    with label(folder) as site:
+        truth = kinds(drawn, site)
+        answer(site, 14, truth)
+        wait_for(lambda: rounds(site) >= 1)
+        assert site.get("/api/state")["aim"] is None
+        answer(site, 5, truth)
+        assert len(site.get("/api/questions?holder=me&n=6")["questions"]) == 6
+    with closing(Campaign.open(folder)) as campaign:
+        said = campaign.store.standing()
+    assert {row.strategy for row in said} == {"place", "audit"}
+    assert {row.round for row in said} >= {0, 1}
+    assert len({(row.a, row.b) for row in said}) == 19
+
+
 def test_a_machine_that_is_killed_is_started_again_and_nothing_is_lost(folder: Path, drawn: Path) -> None:
     with label(folder) as site:
         truth = kinds(drawn, site)

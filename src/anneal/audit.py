@@ -10,7 +10,7 @@ from anneal import quality
 from anneal.campaign import FROZEN, Campaign, Pair, Plan, pairs_of
 from anneal.index import nearest
 from anneal.pairs import UNKNOWN, Floats, Ids, Pairs, Verdict
-from anneal.store import AUDIT, MACHINE, Audit, Event, Questions
+from anneal.store import AUDIT, Audit, Questions
 from anneal.transitivity import Relations
 
 QUERIES = 5000  # images whose nearest are looked at to tell how good a model is
@@ -86,17 +86,6 @@ def mixed(chosen: Questions, drawn: Pairs) -> Questions:
         chosen.round,
         tuple(strategies[i] for i in order),
         tuple(levels[i] for i in order),
-    )
-
-
-def release(campaign: Campaign, chosen: Questions) -> None:
-    """Answers that were held back on pairs that are now chosen to be learnt from: they are, from now on, and
-    nobody is asked again. Else the pairs that measure would be just those that nobody cared to ask."""
-    wanted = set(chosen.pairs)
-    held = [row for row in campaign.store.standing() if row.strategy == AUDIT and (row.a, row.b) in wanted]
-    campaign.store.add(
-        Event(row.a, row.b, row.verdict, row.annotator, chosen.strategy, chosen.round, entered=MACHINE)
-        for row in held
     )
 
 

@@ -11,6 +11,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import combinations
 from pathlib import Path
@@ -20,14 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logit
 
-from anneal import quality, slips
+from anneal import placing, quality, slips
 from anneal.archive import Archive, reopen
 from anneal.errors import CampaignError, UsageError
 from anneal.mining import pairwise
 from anneal.pairs import UNKNOWN, Answers, Floats, Ids, Pairs, Verdict
 from anneal.quality import Drawn, Estimate, Places
 from anneal.store import AUDIT, EVER, MACHINE, Audit, Event, Questions, Row, Store
-from anneal.strategies import Snapshot, cold
+from anneal.strategies import Order, Snapshot, Strategy, cold, strategies
 from anneal.transitivity import CLOSURES, Closure, Relations
 from anneal.uncertainty import balanced
 
@@ -67,7 +68,7 @@ class Plan:
     space: str = "search"  # where pairs are compared to be asked: search (as retrieval does), backbone, head
     loss: str = "mix"
     recipe: str = "anneal"  # how the network is trained, or paper: as the paper trains its own
-    presume: float = 0.5  # train on images whose group is this likely as if they were in it; 0 does not
+    presume: float = 0.4  # train on images whose group is this likely as if they were in it; 0 does not
     restart: str = "warm"  # each round from the one before, or cold: from the pretrained weights
     length: int = 1  # how many times as long as the recipe says training takes
     gamma: float = 0.03  # weight of BCGUE's classifier in the loss
@@ -147,6 +148,7 @@ class Campaign:
         self._rows: tuple[Any, list[Row]] | None = None
         self._labelled: tuple[Any, Answers] | None = None
         self._vectors: tuple[int, Floats] | None = None
+        self._orders: tuple[int, Order] | None = None
         saved = store.settings()
         try:
             known = {field.name for field in fields(Plan)}
@@ -162,6 +164,13 @@ class Campaign:
             raise CampaignError(
                 f"{folder} holds a campaign that was never finished being made: run init again."
             ) from None
+        found = strategies().get(self.plan.strategy)
+        self._placing: Strategy | None = found if found is not None and found.order is not None else None
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether each question is made in the light of the answers before it, not a batch at a time."""
+        return self._placing is not None
 
     @classmethod
     def create(
@@ -218,7 +227,8 @@ class Campaign:
 
     def next_pair(self) -> Pair | None:
         """The next question whose verdict is neither given nor implied; None when all are."""
-        return next(iter(self._open("me", "")), None)
+        with self.store.alone() if self.one_by_one else nullcontext():
+            return next(iter(self._open("me", "", 1)), None)
 
     def take(self, annotator: str, holder: str, n: int, shown: Sequence[Pair] = ()) -> list[Pair]:
         """The next n questions for this person at this screen, kept for it for a while: nobody else is
@@ -226,9 +236,9 @@ class Campaign:
         run dry while the machine learns, more are made up."""
         with self.store.alone():
             had = [(a, b) for a, b, whose in self.store.leases() if whose == holder]
-            open_ = self._open(annotator, holder)
+            open_ = self._open(annotator, holder, n, (*shown, *had))
             if len(open_) < n and self._fill():
-                open_ = self._open(annotator, holder)
+                open_ = self._open(annotator, holder, n, (*shown, *had))
             still = set(open_)
             first = [pair for pair in (*shown, *had) if pair in still]
             taken = list(dict.fromkeys([*first, *open_]))[:n]
@@ -240,18 +250,19 @@ class Campaign:
         """This screen is still there."""
         self.store.renew(holder, LEASE)
 
-    def _open(self, annotator: str, holder: str) -> list[Pair]:
-        """The questions this person may be asked now, in order."""
-        queue = self.store.questions()
-        known = self.closure().relations.of(queue.pairs) != UNKNOWN
+    def _open(self, annotator: str, holder: str, n: int, first: Sequence[Pair] = ()) -> list[Pair]:
+        """The questions this person may be asked now, in order. Where each is made in the light of the
+        answers before it, n of them, with ``first`` those that are on the screen."""
+        held = {(a, b) for a, b, whose in self.store.leases() if whose != holder}
         judged: dict[Pair, set[str]] = defaultdict(set)
         for row in self._standing():
             judged[row.a, row.b].add(row.annotator)
-        held = {(a, b) for a, b, whose in self.store.leases() if whose != holder}
-        open_ = (
-            np.array([pair not in judged and pair not in held for pair in queue.pairs], dtype=bool) & ~known
-        )
-        fresh, overlap = list(self._steer(queue, open_)), self.overlap
+        if self._placing is None:
+            queue, open_ = self._queue(held)
+            fresh = list(self._steer(queue, open_))
+        else:
+            fresh = self._made(held, n, first)
+        overlap = self.overlap
         if not overlap:
             return fresh
         second = [  # what one person has judged and another is to judge too
@@ -266,6 +277,58 @@ class Campaign:
         for i, pair in enumerate(second):
             fresh.insert(i * every, pair)
         return fresh
+
+    def _queue(self, held: set[Pair]) -> tuple[Questions, NDArray[np.bool_]]:
+        """The queue, and which of it is neither judged nor known nor ``held`` by others."""
+        queue = self.store.questions()
+        closed = held | {(row.a, row.b) for row in self._standing()}
+        free = np.array([pair not in closed for pair in queue.pairs], dtype=bool)
+        return queue, free & (self.closure().relations.of(queue.pairs) == UNKNOWN)
+
+    def _made(self, held: set[Pair], n: int, first: Sequence[Pair]) -> list[Pair]:
+        """n questions: those that are on the screen, then chosen ones, which are made when they are missing,
+        with one drawn by lot in so many; the others of the lot where there is nothing to choose."""
+        while True:
+            queue, open_ = self._queue(held)
+            drawn = {pair for pair, lot in zip(queue.pairs, queue.audit, strict=True) if lot}
+            there = {pair: None for pair, free in zip(queue.pairs, open_, strict=True) if free}
+            mine = [pair for pair in dict.fromkeys(first) if pair in there]
+            free = [pair for pair in there if pair not in mine]
+            lot, chosen = [p for p in free if p in drawn], [p for p in free if p not in drawn]
+            given = len(queue) - len(free), len(drawn) - len(lot)
+            listed, missing = spread(lot, chosen, given, self.plan.audit, n - len(mine))
+            asked = pairs_of(pair for pair in {**there, **dict.fromkeys(held)} if pair not in drawn)
+            if not missing or not self._place(missing, asked, queue.round):
+                return list(dict.fromkeys([*mine, *listed, *lot]))
+
+    def _place(self, n: int, asked: Pairs, number: int) -> bool:
+        """Put up n more questions of a round, chosen in the light of all answers so far; whether there were
+        any. Images that are being placed by what is ``asked`` already are left out. What is chosen and has
+        an answer that is held back is learnt from, not asked again."""
+        order = self._order()
+        if self._placing is None or self._placing.select is None or order is None or not self.has_vectors():
+            return False
+        known, rows = self.closure().relations, self._standing()
+        now = Snapshot(self.vectors(), self.images, known, order=placing.without(order, known, asked))
+        answers = sum(row.round == number and row.strategy != AUDIT for row in rows)
+        found = self._placing.select(now, n + len(asked), self.plan.rng(7, number, answers))
+        closed = {*asked, *((row.a, row.b) for row in rows if row.strategy != AUDIT)}
+        new = [pair for pair in found if pair not in closed][:n]
+        released = self.release(Questions.of(pairs_of(new), number, self.plan.strategy))
+        fresh = pairs_of(pair for pair in new if pair not in released)
+        self.store.queue_more(Questions.of(fresh, number, self.plan.strategy))
+        return len(new) > 0
+
+    def release(self, chosen: Questions) -> set[Pair]:
+        """Answers that were held back on pairs that are now chosen to be learnt from: they are, from now on,
+        and nobody is asked again. Else the pairs that measure would be just those nobody cared to ask."""
+        wanted = set(chosen.pairs)
+        held = [row for row in self.store.standing() if row.strategy == AUDIT and (row.a, row.b) in wanted]
+        self.store.add(
+            Event(row.a, row.b, row.verdict, row.annotator, chosen.strategy, chosen.round, entered=MACHINE)
+            for row in held
+        )
+        return {(row.a, row.b) for row in held}
 
     def _steer(self, queue: Questions, open_: NDArray[np.bool_]) -> Pairs:
         """The open questions in their order; where the latest answers were similar too often or too
@@ -310,7 +373,7 @@ class Campaign:
     @property
     def aim(self) -> tuple[float, float] | None:
         """The share of similar answers that is aimed at, from … to; None where it is let alone."""
-        share = self.plan.share
+        share = 0.0 if self.one_by_one else self.plan.share
         return (round(max(share - SLACK, 0.05), 3), round(min(share + SLACK, 0.95), 3)) if share else None
 
     def lean(self, level: float) -> float:
@@ -368,7 +431,7 @@ class Campaign:
         pair = Pairs.of([a], [b])
         queue = self.store.questions()
         asker = self.store.question(*next(iter(pair)))
-        round_, strategy = (queue.round, queue.strategy) if asker is None else asker
+        round_, strategy = (queue.round, queue.strategy or self.plan.strategy) if asker is None else asker
         (event,) = self._events(pair, [verdict], annotator, strategy, round_)
         return self.store.add([replace(event, key=key, asked=asked, looked=looked)])[0]
 
@@ -377,7 +440,8 @@ class Campaign:
     ) -> None:
         """Many answers in one step: all of them are kept, or none."""
         queue = self.store.questions()
-        self.store.add(self._events(pairs, verdicts, annotator, strategy or queue.strategy, queue.round))
+        strategy = strategy or queue.strategy or self.plan.strategy
+        self.store.add(self._events(pairs, verdicts, annotator, strategy, queue.round))
 
     def _events(
         self, pairs: Pairs, verdicts: Sequence[int], annotator: str, strategy: str, round: int
@@ -583,35 +647,80 @@ class Campaign:
 
     def models(self) -> list[Model]:
         """Every model so far with what it cost and how good it is, by all held-back answers."""
-        noted = self.store.places()
+        noted, known = self.store.places(), self.closure().relations
         drawn, pairs = self._drawn(noted)
-        relations = self.closure().relations
-        open_ = np.isin(relations.of(pairs), (UNKNOWN, Verdict.UNSURE))
         start = {"answers": 0, "bits": 0.0, "minutes": 0.0}
         found = []
         for number, about in [(FROZEN, start), *self.store.rounds()]:
-            top = self._top(number, relations)
-            if top is None:
+            p5 = self._p5(number, noted, drawn, pairs, known)
+            if p5 is None:
                 continue
             at, n, limit = _places(noted, number, pairs), len(self.images), about.get("limit", math.nan)
-            p5 = quality.precision_at_5(drawn, at, open_, n, top)
-            told = not math.isnan(limit)
+            told, open_ = not math.isnan(limit), _unsettled(pairs, known)
             precision = quality.precision_of_similar(drawn, at, open_, n, limit) if told else None
             cost = {name: about.get(name, 0) for name in start}
             found.append(Model(number, int(cost["answers"]), cost["bits"], cost["minutes"], p5, precision))
         return found
 
-    def advice(self, models: Sequence[Model]) -> tuple[bool, str]:
-        """Whether to stop, and why."""
-        return quality.advice([m.answers for m in models], [m.p5 for m in models])
+    def _p5(self, model: int, noted: Noted, drawn: Drawn, pairs: Pairs, known: Relations) -> Estimate | None:
+        """How good a model is, what is known taken for true; None where its results are lost."""
+        top = self._top(model, known)
+        if top is None:
+            return None
+        at, open_ = _places(noted, model, pairs), _unsettled(pairs, known)
+        return quality.precision_at_5(drawn, at, open_, len(self.images), top)
 
-    def _drawn(self, noted: Noted) -> tuple[Drawn, Pairs]:
+    def decide(self, number: int, audit: Audit) -> int:
+        """Which model is to serve when this round is over: its own, unless the held-back answers say that it
+        is worse than the one before it. All that have served are judged again, each against the one whose
+        place it took: of a new model little is known yet. ``audit`` has the drawn pairs' places in it."""
+        noted = self.store.places() | {row[:3]: row[3:] for row in audit.places}
+        served = {self.serving(before) for before, _ in self.store.rounds()} | {self.serving()}
+        serves, *later = sorted({*served, number})
+        for model in later:
+            serves = serves if self._worse(model, serves, noted) else model
+        return serves
+
+    def _worse(self, model: int, than: int, noted: Noted) -> bool:
+        """Only what the earlier model had been told is taken for true, and what was held back: answers that
+        are wrong would speak for the model that has learnt them."""
+        before = CLOSURES[self.plan.closure](self.size, self.evidence(than)).relations
+        drawn, pairs = self._drawn(noted, trusted=before)
+        new, old = (self._p5(number, noted, drawn, pairs, before) for number in (model, than))
+        if not len(pairs) or new is None or old is None:
+            return False  # there is nothing to tell them apart by
+        return quality.worse(new, old)
+
+    def refusal(self) -> str:
+        """Where the newest model is not in service, a sentence that says so; else nothing."""
+        newest, serving = self.newest(), self.serving()
+        if newest == serving:
+            return ""
+        stays = "the frozen features stay" if serving == FROZEN else f"that of round {serving} stays"
+        return (
+            f"The newest model, of round {newest}, is not in service: by the held-back answers it finds less "
+            f"than the one before, so {stays}."
+        )
+
+    def advice(self, models: Sequence[Model]) -> tuple[bool, str]:
+        """Whether to stop, and why, by the models that have been in service."""
+        served = {FROZEN, *(about.get("serves", number) for number, about in self.store.rounds())}
+        used = [model for model in models if model.round in served]
+        return quality.advice([model.answers for model in used], [model.p5 for model in used])
+
+    def _drawn(self, noted: Noted, trusted: Relations | None = None) -> tuple[Drawn, Pairs]:
         """The drawn questions that are settled, by their own answers or by others. Of each model's draws
-        only those before the first that is not, lest what is answered first be what is easy."""
+        only those before the first that is not, lest what is answered first be what is easy. Where only
+        some is ``trusted``, what that does not tell counts if it was held back, and is else left out."""
         audits = self.store.audits()
         pairs = pairs_of((a, b) for _, _, a, b in audits)
         told = dict(zip(pairs, self.closure().relations.of(pairs).tolist(), strict=True))
         told |= {(row.a, row.b): row.verdict for row in self._standing() if (row.a, row.b) in told}
+        if trusted is not None:
+            heard = dict(zip(pairs, trusted.of(pairs).tolist(), strict=True))
+            held_back = (row for row in self._standing() if row.strategy == AUDIT or row.entered == MACHINE)
+            heard |= {(row.a, row.b): row.verdict for row in held_back}
+            told = {pair: verdict and (heard[pair] or Verdict.UNSURE) for pair, verdict in told.items()}
         draws: dict[int, int] = {}
         ended: set[int] = set()
         counted: list[Pair] = []
@@ -681,17 +790,34 @@ class Campaign:
         return self.folder / "rounds" / ("frozen" if number == FROZEN else f"{number:04d}")
 
     def vectors(self) -> Floats:
-        """Every image in the metric space of the newest round; the frozen one before the first."""
-        return self.vectors_of(self.newest())
+        """Every image in the metric space of the model in service; the frozen one before the first."""
+        return self.vectors_of(self.serving())
+
+    def serving(self, before: int = EVER) -> int:
+        """The number of the model in service: the newest one, or an earlier one where the held-back answers
+        say that the newest is worse; now, or as it was ``before`` a round."""
+        rounds = [(number, about) for number, about in self.store.rounds() if number < before]
+        return int(rounds[-1][1].get("serves", rounds[-1][0])) if rounds else FROZEN
 
     def newest(self) -> int:
-        """The number of the newest model."""
+        """The number of the newest model, in service or not."""
         rounds = self.store.rounds()
         return rounds[-1][0] if rounds else FROZEN
 
     def has_vectors(self) -> bool:
         """Whether they are there: without them answering goes on all the same."""
-        return (self.round_folder(self.newest()) / "vectors.npy").exists()
+        return (self.round_folder(self.serving()) / "vectors.npy").exists()
+
+    def _order(self) -> Order | None:
+        """What the newest round wants to ask about; None if that is lost."""
+        newest = self.newest()
+        if self._orders is None or self._orders[0] != newest:
+            files = [self.round_folder(newest) / f"{name}.npy" for name in ("joins", "order")]
+            if not all(file.exists() for file in files):
+                return None
+            joins, images = (np.load(file) for file in files)
+            self._orders = newest, Order(Pairs(*joins.T), images)
+        return self._orders[1]
 
     def vectors_of(self, model: int) -> Floats:
         if self._vectors is None or self._vectors[0] != model:
@@ -707,11 +833,36 @@ def _answers(rows: Sequence[Row]) -> Answers:
     return Answers.of(pairs_of((row.a, row.b) for row in rows), [row.verdict for row in rows])
 
 
+def spread(
+    lot: Sequence[Pair], chosen: Sequence[Pair], given: tuple[int, int], share: float, n: int
+) -> tuple[list[Pair], int]:
+    """The next n questions of a round of which so many were ``given`` already, and so many of these were
+    drawn by lot: chosen ones, and one of the lot in as many as its share says. And how many are missing
+    because there are no chosen ones left."""
+    (before, drawn), left, more = given, list(lot), list(chosen)
+    found: list[Pair] = []
+    missing = 0
+    for place in range(before, before + n):
+        if left and drawn + 0.5 <= share * place:
+            found.append(left.pop(0))
+            drawn += 1
+        elif more:
+            found.append(more.pop(0))
+        else:
+            missing += 1
+    return found, missing
+
+
 def _places(noted: Noted, model: int, pairs: Pairs) -> Places:
     """Where drawn pairs stand in a model; where that was not noted (its vectors were lost), nowhere."""
     rows = [noted.get((model, a, b), (EVER, EVER, -1.0)) for a, b in pairs]
     ab, ba, score = (np.array([row[i] for row in rows]) for i in range(3))
     return Places(ab, ba, score)
+
+
+def _unsettled(pairs: Pairs, known: Relations) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = np.isin(known.of(pairs), (UNKNOWN, Verdict.UNSURE))
+    return found
 
 
 def _machine_text(state: str, about: dict[str, Any], fresh: int, needed: int) -> str:

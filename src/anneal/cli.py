@@ -121,7 +121,7 @@ def init(
     share: ShareOption = 0.5,
     threshold: ThresholdOption = "moments",
     recheck: RecheckOption = 0.15,
-    presume: PresumeOption = 0.5,
+    presume: PresumeOption = 0.4,
     audit: Annotated[
         float, typer.Option(help="Of the questions: drawn at random, to measure with; not learnt from.")
     ] = 0.1,
@@ -170,8 +170,7 @@ def init(
     if use_classes:
         made.label((i, label) for i, label in enumerate(found.labels) if label)
     _describe(found)
-    queued = made.standing().queued
-    out.print(f"[bold]{campaign}[/] is ready: {queued} questions are queued. Answer them in the browser:")
+    out.print(f"[bold]{campaign}[/] is ready: {_queued(made, 'questions')} Answer them in the browser:")
     out.print(f"  anneal label --campaign {campaign}")
     out.print("Search works already, and gets better with every round:")
     out.print(f"  anneal search {_escape(str(found.root / found.paths[0]))} --campaign {campaign}")
@@ -289,8 +288,10 @@ def round_(campaign: CampaignOption = Path("campaign"), as_json: JsonOption = Fa
     taken = sum(learned.seconds.values())
     out.print(
         f"Round {standing.rounds}: learnt from {standing.answers} answers and {standing.implied} pairs they "
-        f"imply in {taken:.0f} s; {standing.queued} new questions are queued."
+        f"imply in {taken:.0f} s; {_queued(opened, 'new questions')}"
     )
+    if refusal := opened.refusal():
+        out.print(refusal, soft_wrap=True)
     return None
 
 
@@ -307,17 +308,28 @@ def status(campaign: CampaignOption = Path("campaign"), as_json: JsonOption = Fa
     missing = opened.archive().missing()
     models = [asdict(model) for model in opened.models()] if standing.held_back else []
     people, agreement, machine = opened.people(), opened.agreement(), opened.machine()
+    refusal = opened.refusal()
     if as_json:
-        told = {"missing": missing, "models": models, "people": people, "agreement": agreement}
-        return out.print_json(json.dumps({**asdict(standing), **told, "machine": machine}))
+        told: dict[str, Any] = {
+            "missing": missing,
+            "models": models,
+            "people": people,
+            "agreement": agreement,
+        }
+        told |= {"serving": opened.serving(), "refusal": refusal, "machine": machine}
+        return out.print_json(json.dumps({**asdict(standing), **told}))
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, value in asdict(standing).items():
         shown = f"{value:.0%} similar of the latest" if isinstance(value, float) else value
         table.add_row(name.replace("_", " "), "–" if shown is None else str(shown))
     out.print(table)
-    if models:
-        p5 = models[-1]["p5"]
-        out.print(f"P@5 of the newest model: {p5['value']:.2f} ({p5['low']:.2f} to {p5['high']:.2f}, 95 %)")
+    if refusal:
+        out.print(refusal, soft_wrap=True)
+    serving = [model["p5"] for model in models if model["round"] == opened.serving()]
+    for p5 in serving:
+        out.print(
+            f"P@5 of the model in service: {p5['value']:.2f} ({p5['low']:.2f} to {p5['high']:.2f}, 95 %)"
+        )
         out.print(opened.advice(opened.models())[1])
     for pair in agreement:
         kappa = "–" if pair["kappa"] is None else f"{pair['kappa']:.2f}"
@@ -402,7 +414,7 @@ def simulate(
     share: ShareOption = 0.5,
     threshold: ThresholdOption = "moments",
     recheck: RecheckOption = 0.15,
-    presume: PresumeOption = 0.5,
+    presume: PresumeOption = 0.4,
     px: PxOption = 224,
     folder: Annotated[Path, typer.Option("--out", help="Where the curve goes.")] = Path("runs/simulate"),
     cache: Annotated[
@@ -562,6 +574,12 @@ def demo(
 
 
 # -- what the commands share -------------------------------------------------------------------
+
+
+def _queued(campaign: Campaign, questions: str) -> str:
+    if campaign.one_by_one:
+        return f"{questions} are made one by one, each in the light of your answers."
+    return f"{campaign.standing().queued} {questions} are queued."
 
 
 def _tell(row: dict[str, Any]) -> None:

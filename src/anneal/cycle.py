@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from anneal import audit, backbones, embed, model, uncertainty
 from anneal.archive import Archive, Progress, silent
 from anneal.backbones import Backbone
-from anneal.campaign import Campaign, Plan
+from anneal.campaign import FROZEN, Campaign, Plan
 from anneal.diversity import DIVERSITIES
 from anneal.errors import UsageError
 from anneal.index import unit
 from anneal.kept import disk
 from anneal.mining import pairwise
 from anneal.model import Depth, Encoder, Shape, Space, searched
-from anneal.pairs import Answers, Floats, Ids, Verdict
+from anneal.pairs import Answers, Floats, Ids, Pairs, Verdict
 from anneal.spreading import pool, presumed, spread
 from anneal.store import Questions
 from anneal.strategies import Select, Snapshot, Strategy, cold, levels, named
@@ -152,15 +152,30 @@ def begin(
     frozen = embed.inputs(archive, backbone, "head", watch("encoding"), plan.views)
     embed.inputs(archive, backbone, cast(Depth, plan.depth), watch("encoding"), plan.views)
     vectors, known = unit(frozen), none(len(frozen), Answers.none()).relations
-    save(folder / "rounds" / "frozen", vectors=vectors, top=audit.top(vectors, images, plan.rng(5)))
+    start = folder / "rounds" / "frozen"
+    save(start, vectors=vectors, top=audit.top(vectors, images, plan.rng(5)))
     lot = audit.first(vectors, images, known, plan)
-    asked = first_questions(frozen, images, plan.per_round, plan.rng(3))
+    if strategy_of(plan).order is None:
+        asked = first_questions(frozen, images, plan.per_round, plan.rng(3))
+    else:
+        asked = put_in_order(start, Snapshot(vectors, images, known), plan, 0)
     first = audit.mixed(asked, lot.asked)
     return Campaign.create(folder, archive, plan, images, first, lot.kept)
 
 
+def put_in_order(folder: Path, snapshot: Snapshot, plan: Plan, number: int) -> Questions:
+    """Keep what a round is to ask about; its questions are made one by one as the answers come in, so there
+    are none yet."""
+    order = strategy_of(plan).order
+    assert order is not None
+    found = order(snapshot, plan.per_round, plan.rng(7, number))
+    save(folder, joins=np.column_stack([found.joins.a, found.joins.b]), order=found.images)
+    return Questions.of(Pairs.none(), number, plan.strategy)
+
+
 def turn(campaign: Campaign, backbone: Backbone, watch: Watch = unwatched) -> Learned:
-    """One whole turn of a campaign: learn from every answer, keep model and vectors, ask anew."""
+    """One whole turn of a campaign: learn from every answer, keep model and vectors, ask anew. What serves
+    then is the new model, or the one that did before if the held-back answers say that the new is worse."""
     plan, store = campaign.plan, campaign.store
     select = _pairs_only(plan)
     row, cost = store.newest(), campaign.cost()  # before the answers: what comes in meanwhile is news
@@ -179,21 +194,35 @@ def turn(campaign: Campaign, backbone: Backbone, watch: Watch = unwatched) -> Le
     learned = learn(
         backbone, kept, campaign.images, answers, plan, rng, start=start, before=before, watch=watch
     )
-    choosing = watch("choosing")
+    choosing, folder = watch("choosing"), campaign.round_folder(number)
     choosing(0, 1)
-    with timed(learned.seconds, "ask"):
-        asked, lean = ask(campaign, learned, select, number)
     with timed(learned.seconds, "audit"):
         lot = audit.draw(campaign, learned.vectors, learned.closure.relations, number)
         top = audit.top(learned.vectors, campaign.images, plan.rng(5))
+        save_model(campaign, learned.fitted.encoder, number)
+        save(folder, vectors=learned.vectors, top=top)
+        serves = campaign.decide(number, lot.kept)
+    with timed(learned.seconds, "ask"):
+        used, lean = learned if serves == number else as_before(campaign, learned, serves), 0.0
+        if campaign.one_by_one:
+            asked = put_in_order(folder, used.snapshot, plan, number + 1)
+        else:
+            asked, lean = ask(campaign, used, select, number)
     choosing(1, 1)
-    save_model(campaign, learned.fitted.encoder, number)
-    save(campaign.round_folder(number), vectors=learned.vectors, top=top)
     told = {"alpha": learned.alpha, "limit": _limit(learned.vectors, answers), "loss": learned.fitted.loss}
-    about = {**cost, "row": row, "lean": lean, **told, "seconds": learned.seconds}
+    about = {**cost, "row": row, "serves": serves, "lean": lean, **told, "seconds": learned.seconds}
     store.finish_round(number, about, audit.mixed(asked, lot.asked), lot.kept)
-    audit.release(campaign, asked)
+    campaign.release(asked)
     return learned
+
+
+def as_before(campaign: Campaign, learned: Learned, serves: int) -> Learned:
+    """What was learnt of the answers, in the space of an earlier model."""
+    vectors = campaign.vectors_of(serves)
+    snapshot = replace(learned.snapshot, vectors=vectors, probability=None, classes=None)
+    found = uncertainty.moments(vectors, learned.closure.relations)
+    alpha = uncertainty.mgue_threshold(found, campaign.plan.lam)
+    return replace(learned, vectors=vectors, snapshot=snapshot, alpha=alpha)
 
 
 def _limit(vectors: Floats, answers: Answers) -> float:
@@ -204,12 +233,13 @@ def _limit(vectors: Floats, answers: Answers) -> float:
 
 
 def started(campaign: Campaign, backbone: Backbone, number: int) -> Encoder | None:
-    """What a round's training begins with: the encoder of the round before, if the plan is warm and
+    """What a round's training begins with: the encoder in service before it, if the plan is warm and
     it is there; else the pretrained weights."""
-    before = campaign.round_folder(number - 1)
-    if campaign.plan.restart == "cold" or number == 0 or not (before / "model.json").exists():
+    before = campaign.serving(before=number)
+    folder = campaign.round_folder(before)
+    if campaign.plan.restart == "cold" or before == FROZEN or not (folder / "model.json").exists():
         return None
-    return model.load(before, backbone)
+    return model.load(folder, backbone)
 
 
 def save_model(campaign: Campaign, encoder: Encoder, number: int) -> None:

@@ -11,6 +11,7 @@ once a round (``order``), which group to try after every answer (``place``).
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anneal.diversity import best_per_cluster
 from anneal.index import nearest
@@ -18,6 +19,7 @@ from anneal.mining import cosine, mine
 from anneal.pairs import UNKNOWN, Floats, Ids, Pairs, Verdict
 from anneal.snapshot import Order, Snapshot
 from anneal.spreading import NEIGHBOURS, Spread, pool, spread
+from anneal.transitivity import Relations
 
 Pair = tuple[int, int]
 TRIES = 2  # groups that an image is asked beside before it founds one
@@ -39,7 +41,7 @@ def order(snapshot: Snapshot, n: int, rng: np.random.Generator, *, join: bool = 
         first = left[best_per_cluster(snapshot.vectors[left], typical, min(CENTRES, n, len(left)), rng)]
     else:
         found = spread(snapshot.vectors, images, known)
-        joins = _joins(snapshot, found, n) if join else joins
+        joins = _joins(snapshot, found, n, rng) if join else joins
         doubt = found.doubt[np.searchsorted(found.images, left)]
         likely = np.argsort(-doubt, kind="stable")[: 4 * n]
         rows = best_per_cluster(snapshot.vectors[left[likely]], doubt[likely], min(n, len(likely)), rng)
@@ -48,14 +50,15 @@ def order(snapshot: Snapshot, n: int, rng: np.random.Generator, *, join: bool = 
     return Order(joins, np.concatenate([first, left[~np.isin(left, first)]]))
 
 
-def _joins(snapshot: Snapshot, found: Spread, n: int) -> Pairs:
+def _joins(snapshot: Snapshot, found: Spread, n: int, rng: np.random.Generator) -> Pairs:
     """Questions that would join two groups: those that overlap most and of which nothing is known, each
     by its two nearest members."""
     known, vectors = snapshot.known, snapshot.vectors
-    members = {group: found.images[known.group[found.images] == group] for group in found.groups.tolist()}
+    images = rng.permutation(found.images)  # the generator breaks ties
+    members = {group: images[known.group[images] == group] for group in found.groups.tolist()}
     one = np.array([ids[0] for ids in members.values()], dtype=np.int64)
     overlap = np.triu(found.overlap, k=1) * (known.among(one, one) == UNKNOWN)
-    rows, columns = np.nonzero(overlap >= OVERLAP)
+    rows, columns = rng.permutation(np.argwhere(overlap >= OVERLAP)).T
     best = np.argsort(-overlap[rows, columns], kind="stable")[:n]
     a, b = [], []
     for i, j in zip(rows[best].tolist(), columns[best].tolist(), strict=True):
@@ -79,15 +82,16 @@ def place(snapshot: Snapshot, n: int, rng: np.random.Generator) -> Pairs:
     known = snapshot.known
     wanted = order(snapshot, max(n, CENTRES), rng) if snapshot.order is None else snapshot.order
     found = dict.fromkeys(wanted.joins[known.of(wanted.joins) == UNKNOWN][:n])
-    members = rng.permutation(np.intersect1d(known.members, snapshot.images))  # the generator breaks ties
+    members = known.members[np.isin(known.members, snapshot.images)]
+    members = rng.permutation(members)  # the generator breaks ties
     if not len(members):
         members = wanted.images[:1]  # the first founds a group
-    groups = len(np.unique(known.group[members]))
-    for x in wanted.images[known.sizes[known.group[wanted.images]] == 1].tolist():
+    there = np.zeros(known.links.shape[0], dtype=bool)
+    there[known.group[members]] = True
+    for x in map(int, wanted.images):  # mostly a few of very many
         if len(found) >= n:
             break
-        pair = _next_group(snapshot, x, members, groups)
-        if pair is not None:
+        if known.sizes[known.group[x]] == 1 and (pair := _next_group(snapshot, x, members, there)):
             found[pair] = None
     placed = Pairs.of([a for a, _ in found], [b for _, b in found])
     if len(placed) == n:
@@ -97,17 +101,30 @@ def place(snapshot: Snapshot, n: int, rng: np.random.Generator) -> Pairs:
     return placed.then(fresh[: n - len(placed)])
 
 
-def _next_group(snapshot: Snapshot, x: int, members: Ids, groups: int) -> Pair | None:
+def _next_group(snapshot: Snapshot, x: int, members: Ids, there: NDArray[np.bool_]) -> Pair | None:
     """Image x beside the nearest member of the likeliest group it has not been tried with; None once it
-    has been tried with enough."""
+    has been tried with enough. The groups that are ``there`` are those of the members."""
     known = snapshot.known
     own = known.group[x]
-    verdicts = known.among(np.array([x]), members)[0]
-    refused = len(np.unique(known.group[members[verdicts == Verdict.DISSIMILAR]]))
-    if refused >= min(TRIES, groups - (own in known.group[members])):
+    links = slice(known.links.indptr[own], known.links.indptr[own + 1])
+    refused = there[known.links.indices[links]] & (known.links.data[links] == Verdict.DISSIMILAR)
+    if refused.sum() >= min(TRIES, there.sum() - there[own]):
         return None
-    open_ = members[(verdicts == 0) & (members != x)]
+    verdicts = known.among(np.array([x]), members)[0]
+    open_ = members[(verdicts == UNKNOWN) & (members != x)]
     if not len(open_):
         return None
     other = int(open_[np.argmax(snapshot.vectors[open_] @ snapshot.vectors[x])])
     return (x, other) if x < other else (other, x)
+
+
+def without(order: Order, known: Relations, asked: Pairs) -> Order:
+    """What is wanted, but for what is being asked already: these pairs, and the images that they place. Of a
+    pair that is the image nothing is known of; where something is of both, whichever is alone."""
+    ids = np.column_stack([asked.a, asked.b])
+    founders = known.members if len(known.members) else order.images[:1]
+    new = ~np.isin(ids, founders)
+    placed = np.where(new.any(axis=1, keepdims=True), new, known.sizes[known.group[ids]] == 1)
+    open_ = set(asked)
+    joins = order.joins[np.array([pair not in open_ for pair in order.joins], dtype=bool)]
+    return Order(joins, order.images[~np.isin(order.images, ids[placed])])

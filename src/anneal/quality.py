@@ -131,7 +131,8 @@ def share(weights: Floats, similar: NDArray[np.bool_]) -> Estimate:
         m = min(m, float(p * (1 - p) * total**2 / spread))
     centre = (p + Z**2 / (2 * m)) / (1 + Z**2 / m)
     half = Z * np.sqrt(p * (1 - p) / m + Z**2 / (4 * m**2)) / (1 + Z**2 / m)
-    return Estimate(p, max(centre - half, 0.0), min(centre + half, 1.0))
+    low, high = min(centre - half, p), max(centre + half, p)  # which they are, but for the last digit
+    return Estimate(p, max(low, 0.0), min(high, 1.0))
 
 
 def precision_at_5(
@@ -155,6 +156,12 @@ def precision_of_similar(
     called = (at.score >= threshold) & open_
     weights = np.where(called, 1 / np.maximum(drawn.chance(n), 1e-300), 0.0)
     return share(weights, drawn.similar)
+
+
+def worse(new: Estimate, serving: Estimate) -> bool:
+    """Whether a new model finds less than the one in service: all of its interval lies below the other's
+    estimate."""
+    return new.high < serving.value
 
 
 def advice(answers: Sequence[int], estimates: Sequence[Estimate]) -> tuple[bool, str]:

@@ -34,7 +34,7 @@ class Found:
 def search(
     campaign: Campaign, archive: Archive, images: Sequence[Path], k: int, progress: Progress = silent
 ) -> list[Found]:
-    """The k images most similar to each, in the newest metric space; never the image itself."""
+    """The k images most similar to each, in the metric space in service; never the image itself."""
     vectors = campaign.vectors()
     ids = [archive.find(path) for path in images]
     outside = {path: pixels_of(path, archive.px) for path, i in zip(images, ids, strict=True) if i is None}
@@ -74,10 +74,10 @@ def refined(plus: Sequence[Floats], minus: Sequence[Floats] = ()) -> Floats:
 
 
 def encode(campaign: Campaign, pixels: NDArray[np.uint8], backbone: Backbone | None = None) -> Floats:
-    """(m, px, px, 3) images from outside as vectors of the newest model; only they need the network."""
+    """(m, px, px, 3) images from outside as vectors of the model in service; only they need the network."""
     from anneal import backbones, embed, model
 
-    plan, number = campaign.plan, campaign.newest()
+    plan, number = campaign.plan, campaign.serving()
     network = backbone or backbones.load(plan.backbone)
     encoder = None if number == FROZEN else model.load(campaign.round_folder(number), network)
     found: Floats = embed.query(pixels, network, cast("Depth", plan.depth), encoder, plan.views)

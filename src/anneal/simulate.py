@@ -64,7 +64,8 @@ class Simulation:
     noise: float = 0.0  # of the oracle's answers are wrong, each by chance
 
     def __post_init__(self) -> None:
-        asked = [strategy_of(replace(self.plan, strategy=name)) for name in self.strategies]
+        for name in self.strategies:
+            strategy_of(replace(self.plan, strategy=name))  # says so now if there is no such strategy
         if len(set(self.strategies)) < len(self.strategies):
             raise UsageError("--strategy names one strategy twice.")
         if not 0 <= self.noise < 0.5:
@@ -72,8 +73,6 @@ class Simulation:
         if self.rounds < 0 or self.trials < 1:
             raise UsageError("--rounds takes 0 or more and --trials 1 or more.")
         self.labelled  # noqa: B018 - says so now if it cannot be read
-        if (classes := [strategy.name for strategy in asked if strategy.label]) and not self.labelled:
-            raise UsageError(f"{classes[0]} starts from class labels: give --initial labelled:N with it.")
 
     @property
     def labelled(self) -> int:

@@ -105,7 +105,7 @@ def _encode_queries(folder: Path, stop: threading.Event) -> None:
             if time.time() - said > BEAT:
                 campaign.store.beat()
                 said = time.time()
-            found = campaign.store.waiting_query(campaign.newest())
+            found = campaign.store.waiting_query(campaign.serving())
             if found is not None:
                 backbone = backbone or backbones.load(campaign.plan.backbone)
                 _encode(campaign, found, backbone)
@@ -117,7 +117,7 @@ def _encode_queries(folder: Path, stop: threading.Event) -> None:
 
 
 def _encode(campaign: Campaign, found: Query, backbone: Backbone) -> None:
-    number, px = campaign.newest(), campaign.plan.px
+    number, px = campaign.serving(), campaign.plan.px
     try:
         pixels = np.frombuffer(found.pixels, dtype=np.uint8).reshape(1, px, px, 3)
         vector = query.encode(campaign, pixels, backbone)[0].astype(np.float32)

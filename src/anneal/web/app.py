@@ -154,13 +154,12 @@ class Desk:
             return {"key": key, "error": str(error)}
 
     def limit(self) -> float | None:
-        """The similarity from which on the newest model calls a pair similar."""
-        rounds = self.campaign.store.rounds()
-        found = rounds[-1][1].get("limit", math.nan) if rounds else math.nan
+        """The similarity from which on the model in service calls a pair similar."""
+        found = dict(self.campaign.store.rounds()).get(self.campaign.serving(), {}).get("limit", math.nan)
         return None if math.isnan(found) else round(float(found), 4)
 
     def rows(self, rows: list[Row]) -> list[dict[str, Any]]:
-        """Answers as the page shows them, with what the newest model thinks of them."""
+        """Answers as the page shows them, with what the model in service thinks of them."""
         if not rows:
             return []
         pairs = Pairs.of([row.a for row in rows], [row.b for row in rows])
@@ -332,7 +331,7 @@ def create(campaign: Campaign, token: str = "") -> FastAPI:
         more, less = _numbers(plus, campaign.size), _numbers(minus, campaign.size)
         own = [known(image)] if image is not None else []
         with desk.lock:
-            number, wanted = campaign.newest(), []
+            number, wanted = campaign.serving(), []
             if query is not None:
                 outside, number = desk.vector_of(query)
                 wanted = [outside]
@@ -388,7 +387,7 @@ def create(campaign: Campaign, token: str = "") -> FastAPI:
         offset: Annotated[int, Query(ge=0)] = 0,
         limit: Annotated[int, Query(ge=1, le=500)] = 50,
     ) -> dict[str, Any]:
-        """Answers, newest first; or those the newest model disagrees with, the strongest first."""
+        """Answers, newest first; or those the model in service disagrees with, the strongest first."""
         with desk.lock:
             rows = campaign.store.withdrawn() if verdict == "none" else campaign.store.standing()
             people = sorted({row.annotator for row in rows})
@@ -428,6 +427,8 @@ def create(campaign: Campaign, token: str = "") -> FastAPI:
                 "models": [_model(model, measured) for model in desk.models()],
                 "held_back": campaign.standing().held_back,
                 "advice": desk.advice(),
+                "serving": campaign.serving(),
+                "refusal": campaign.refusal(),
                 "shares": campaign.shares(),
                 "aim": campaign.aim,
                 "people": campaign.people(),

@@ -42,6 +42,8 @@ function draw() {
   const { models, held_back: held, advice, people, agreement } = data;
   setText($("#advice"), advice ? advice.text : "There is no advice yet: it needs a few rounds of answers.");
   $("#advice").classList.toggle("stop", Boolean(advice?.stop));
+  setText($("#refusal"), data.refusal);
+  $("#refusal").hidden = !data.refusal;
   setText($("#basis"), held > 0
     ? `The estimates are made from ${count(held, "held-back question")} drawn at random, whose answers the machine never `
       + "learns from. The fewer they are, the wider the band."
