@@ -31,7 +31,7 @@ def test_an_image_is_likely_to_be_in_the_group_of_its_neighbours() -> None:
     np.testing.assert_allclose(found.share.sum(axis=1), 1, rtol=1e-5)
     likeliest = found.groups[found.share.argmax(axis=1)]
     assert likeliest.tolist() == [known.group[0]] * 15 + [known.group[15]] * 15
-    assert found.doubt.max() < np.log(2) / 2
+    assert found.apart(found).max() < 0.25
 
 
 def test_two_groups_of_one_heap_overlap_and_two_of_different_heaps_do_not() -> None:
@@ -48,7 +48,7 @@ def test_an_image_that_nothing_reaches_is_as_doubtful_as_can_be_and_nothing_is_p
     known = told(32, (0, 1, SIMILAR), (15, 16, SIMILAR), (0, 15, DISSIMILAR))
     graph_of = 31
     found = spread(vectors, np.array([0, 1, 2, 15, 16, 17, graph_of]), known)
-    assert found.doubt[-1] == np.max(found.doubt)
+    assert found.apart(found)[-1] == found.apart(found).max()
     taught = presumed(found, known, 0.9)
     assert taught.sizes[taught.group[graph_of]] == 1
 
@@ -64,6 +64,17 @@ def test_what_is_presumed_adds_to_what_is_known_and_changes_nothing_of_it() -> N
     assert after[5, 20] == DISSIMILAR
     assert after[14, 1] == DISSIMILAR  # image 14 was told to be apart: it keeps a group of its own
     assert taught.sizes[taught.group[14]] == 1
+
+
+def test_two_spaces_that_tell_different_groups_of_an_image_are_apart() -> None:
+    one, other = two_heaps(), two_heaps()
+    other[[5, 20]] = other[[20, 5]]  # in the second space two images have changed sides
+    known = told(30, (0, 1, SIMILAR), (15, 16, SIMILAR), (0, 15, DISSIMILAR))
+    here, there = (spread(space, np.arange(30), known) for space in (one, other))
+    apart = here.apart(there)
+    assert sorted(np.argsort(-apart)[:2].tolist()) == [5, 20]
+    assert apart[[5, 20]].min() > 0.8
+    np.testing.assert_allclose(apart, there.apart(here))
 
 
 def test_only_so_many_images_without_a_group_are_looked_at() -> None:
@@ -87,4 +98,4 @@ def test_shares_sum_to_one_or_to_nothing(seed: int, n: int) -> None:
     total = found.share.sum(axis=1)
     assert (np.isclose(total, 1, atol=1e-4) | (total == 0)).all()
     assert (found.share >= 0).all()
-    assert np.isfinite(found.doubt).all()
+    assert ((found.apart(found) >= -1e-6) & (found.apart(found) <= 1)).all()

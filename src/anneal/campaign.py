@@ -56,7 +56,7 @@ class Plan:
     head: str = "anchored"
     views: int = 2  # quarter turns whose features are averaged (depth head)
     px: int = 224
-    strategy: str = "mgue"
+    strategy: str = "place"
     per_round: int = 100
     closure: str = "full"
     diversity: str = "kmeans"
@@ -233,8 +233,10 @@ class Campaign:
     def take(self, annotator: str, holder: str, n: int, shown: Sequence[Pair] = ()) -> list[Pair]:
         """The next n questions for this person at this screen, kept for it for a while: nobody else is
         asked them meanwhile. First those that are ``shown`` there and those it has; where the queue has
-        run dry while the machine learns, more are made up."""
+        run dry while the machine learns, more are made up. What may have been a slip is asked again."""
         with self.store.alone():
+            if self.has_vectors():
+                self.second_look(self.vectors())
             had = [(a, b) for a, b, whose in self.store.leases() if whose == holder]
             open_ = self._open(annotator, holder, n, (*shown, *had))
             if len(open_) < n and self._fill():
@@ -551,13 +553,17 @@ class Campaign:
         waiting = [pair for pair, (*_, act) in said.items() if not act.verdict and act.entered == MACHINE]
         return list(dict.fromkeys([*waiting, *unsure.values()]))
 
+    def doubted(self, pair: Pair) -> bool:
+        """Whether an answer on this pair was taken for a slip."""
+        return any(act.entered == MACHINE and not act.verdict for act in self.store.acts_about(*pair))
+
     def _sure(self, row: Row) -> bool:
         """Whether a pair need not be asked again: two like answers settle it, or a third, or the person's
         own correction."""
-        acts = self.store.acts_about(row.a, row.b)
-        given = [act.verdict for act in acts if act.verdict]
-        doubted = any(act.entered == MACHINE and not act.verdict for act in acts)
-        return len(given) > 2 or (len(given) == 2 and (given[0] == given[1] or not doubted))
+        given = [act.verdict for act in self.store.acts_about(row.a, row.b) if act.verdict]
+        return len(given) > 2 or (
+            len(given) == 2 and (given[0] == given[1] or not self.doubted((row.a, row.b)))
+        )
 
     def before(self, number: int) -> Relations:
         """What was known before a round."""

@@ -111,7 +111,7 @@ def init(
     head: HeadOption = "anchored",
     views: ViewsOption = 2,
     px: PxOption = 224,
-    strategy: Annotated[str, typer.Option(help=StrategyHelp)] = "mgue",
+    strategy: Annotated[str, typer.Option(help=StrategyHelp)] = "place",
     per_round: Annotated[int, typer.Option(help="Questions a round.")] = 100,
     loss: LossOption = "mix",
     closure: ClosureOption = "full",
@@ -393,7 +393,9 @@ def search(
 @app.command()
 def simulate(
     archive: Annotated[Path, typer.Argument(help="Images in one folder a class, or a manifest.")],
-    strategy: Annotated[str, typer.Option(help=StrategyHelp + " Several, with commas.")] = "mgue,random",
+    strategy: Annotated[
+        str, typer.Option(help=StrategyHelp + " Several, with commas.")
+    ] = "place,mgue,random",
     rounds: Annotated[int, typer.Option(help="Rounds after the first questions.")] = 5,
     per_round: Annotated[int, typer.Option(help="Bits a round.")] = 369,
     initial: Annotated[str, typer.Option(help="cold, or labelled:N: class labels for N images.")] = "cold",

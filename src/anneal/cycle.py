@@ -59,15 +59,15 @@ def learn(
     *,
     labels: dict[int, int] | None = None,
     start: Encoder | None = None,
-    before: Floats | None = None,
+    frozen: Floats | None = None,
     watch: Watch = unwatched,
 ) -> Learned:
     """Infer what the answers imply, fit the encoder to it, embed every image.
 
     ``kept`` is what ``embed.inputs`` returned, ``images`` those that may be asked about, ``labels`` the
     class numbers of labelled images where the strategy asks for classes, ``start`` the encoder of the
-    round before where training begins with it, ``before`` the vectors of the model so far, by which groups
-    are presumed of images that have none.
+    round before where training begins with it, ``frozen`` every image before anything was learnt, by which
+    groups are presumed of images that have none.
     """
     seconds: dict[str, float] = {}
     strategy, depth = strategy_of(plan), cast(Depth, plan.depth)
@@ -75,8 +75,8 @@ def learn(
     with timed(seconds, "infer"):
         closure = CLOSURES[plan.closure](len(kept), answers)
         taught = closure.relations
-        if plan.presume and before is not None and len(taught.members):
-            likely = spread(before, pool(images, taught, rng), taught)
+        if plan.presume and frozen is not None and len(taught.members):
+            likely = spread(frozen, pool(images, taught, rng), taught)
             taught = presumed(likely, taught, plan.presume)
     with timed(seconds, "fit"):
         settings = Fit.at(depth, plan.recipe, loss=plan.loss, gamma=plan.gamma).times(plan.length)
@@ -104,6 +104,7 @@ def learn(
             spaces[asked],
             images,
             closure.relations,
+            frozen=frozen,
             probability=fitted.classifier and fitted.classifier.scorer(spaces[search]),
             classes=class_probabilities(fitted, spaces["head"]) if fitted.softmax else None,
             labelled=None if labels is None else np.array(sorted(labels), dtype=np.int64),
@@ -190,9 +191,9 @@ def turn(campaign: Campaign, backbone: Backbone, watch: Watch = unwatched) -> Le
     kept = embed.inputs(campaign.archive(), backbone, depth, watch("encoding"), plan.views)
     start = started(campaign, backbone, number)
     rng = plan.rng(1, number)
-    before = campaign.vectors() if campaign.has_vectors() else None
+    frozen = campaign.vectors_of(FROZEN) if (campaign.round_folder(FROZEN) / "vectors.npy").exists() else None
     learned = learn(
-        backbone, kept, campaign.images, answers, plan, rng, start=start, before=before, watch=watch
+        backbone, kept, campaign.images, answers, plan, rng, start=start, frozen=frozen, watch=watch
     )
     choosing, folder = watch("choosing"), campaign.round_folder(number)
     choosing(0, 1)

@@ -18,15 +18,15 @@ PER_KIND, PX = 40, 128
 
 
 def run(folder: Path, seed: int, watch: Watch = unwatched, tell: Tell = untold) -> None:
-    """Draw the archive (once), play mgue against random, draw ``curve.png`` and ``retrieval.png``."""
+    """Draw the archive (once), play place against random, draw ``curve.png`` and ``retrieval.png``."""
     source = scenes.drawn(folder / "archive", PER_KIND, seed, PX)
     archive = open_archive(source, PX, folder / "cache", watch("reading"))
     plan = Plan(px=PX, per_round=90, seed=seed)
-    simulation = Simulation(plan, ("mgue", "random"), rounds=5)
+    simulation = Simulation(plan, ("place", "random"), rounds=5)
     stage = Stage.of(archive, backbones.load(plan.backbone), plan, watch)
     simulate(stage, simulation, folder, watch, tell)
 
-    campaign = Campaign.open(folder / "trials" / "mgue-0")
+    campaign = Campaign.open(folder / "trials" / "place-0")
     trained = replay(stage, campaign, simulation.rounds).vectors
     never_asked = split_of(archive, seed).val
     queries = np.random.default_rng(seed).choice(never_asked, 3, replace=False)

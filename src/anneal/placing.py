@@ -30,7 +30,8 @@ OVERLAP = 0.2  # from which on two groups may be one
 def order(snapshot: Snapshot, n: int, rng: np.random.Generator, *, join: bool = True) -> Order:
     """What the next n questions are about. Groups to be joined come first, then images to be placed, the
     most wanted first: typical ones while nothing is known, then those whose group is most doubtful, one of
-    each cluster."""
+    each cluster. In doubt is where the space as it is and the frozen one tell different groups: what the
+    network has once learnt it no longer doubts, and the frozen features cannot be talked into anything."""
     known, images = snapshot.known, pool(snapshot.images, snapshot.known, rng)
     left = rng.permutation(images[known.sizes[known.group[images]] == 1])  # the generator breaks ties
     joins = Pairs.none()
@@ -42,7 +43,8 @@ def order(snapshot: Snapshot, n: int, rng: np.random.Generator, *, join: bool = 
     else:
         found = spread(snapshot.vectors, images, known)
         joins = _joins(snapshot, found, n, rng) if join else joins
-        doubt = found.doubt[np.searchsorted(found.images, left)]
+        other = found if snapshot.frozen is None else spread(snapshot.frozen, images, known)
+        doubt = found.apart(other)[np.searchsorted(found.images, left)]
         likely = np.argsort(-doubt, kind="stable")[: 4 * n]
         rows = best_per_cluster(snapshot.vectors[left[likely]], doubt[likely], min(n, len(likely)), rng)
         picked = likely[rows]

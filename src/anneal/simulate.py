@@ -38,7 +38,7 @@ from anneal.cycle import (
 from anneal.errors import UsageError
 from anneal.index import nearest, unit
 from anneal.kept import write_text
-from anneal.model import Depth, searched
+from anneal.model import Depth
 from anneal.pairs import Answers, Floats, Ids, Pairs, Verdict
 from anneal.store import Questions
 from anneal.strategies import Snapshot, Strategy
@@ -272,11 +272,6 @@ def play(
 def replay(stage: Stage, campaign: Campaign, number: int, watch: Watch = unwatched) -> Learned:
     """What the machine learns in a round, the same each time."""
     labels = campaign.store.labels(number)
-    start = started(campaign, stage.backbone, number)
-    before = unit(stage.frozen)
-    if start is not None and campaign.plan.presume:
-        space = searched(start.depth)
-        before = embed.vectors(start, stage.backbone, stage.kept, [space])[space]
     return learn(
         stage.backbone,
         stage.kept,
@@ -285,8 +280,8 @@ def replay(stage: Stage, campaign: Campaign, number: int, watch: Watch = unwatch
         campaign.plan,
         campaign.plan.rng(1, number),
         labels={i: stage.truth.names.index(name) for i, name in labels.items()},
-        start=start,
-        before=before,
+        start=started(campaign, stage.backbone, number),
+        frozen=unit(stage.frozen),
         watch=watch,
     )
 
@@ -302,15 +297,16 @@ def _answer(
             images = _draw(campaign.images, simulation.labelled, plan.rng(3))
             _give_labels(campaign, stage.truth, images, 0)
         return
-    vectors = learned.snapshot.vectors if learned else unit(stage.frozen)
+    frozen = unit(stage.frozen)
+    vectors = learned.snapshot.vectors if learned else frozen
+    start = Snapshot(vectors, campaign.images, campaign.before(number), frozen)
     if strategy.select is None:
         if number == 0 and not store.labels():  # afterwards classes are given as soon as they are asked
-            start = Snapshot(vectors, campaign.images, campaign.closure().relations)
             _label(campaign, stage.truth, start, 0)
         return
     given = store.given(number)
     if strategy.order is not None:
-        following = _one_by_one(campaign, vectors, strategy, number)
+        following = _one_by_one(campaign, start, strategy, number)
     else:
         if number == 0 and not given:
             store.queue(first_questions(stage.frozen, campaign.images, plan.per_round, plan.rng(3)))
@@ -325,12 +321,11 @@ def _answer(
         campaign.answer_all(asked, verdicts, "oracle", strategy.name if strategy.order else None)
 
 
-def _one_by_one(campaign: Campaign, vectors: Floats, strategy: Strategy, number: int) -> Iterator[Pair]:
+def _one_by_one(campaign: Campaign, start: Snapshot, strategy: Strategy, number: int) -> Iterator[Pair]:
     """The questions of a strategy that decides each by the answers before it."""
     plan = campaign.plan
     assert strategy.select is not None
     assert strategy.order is not None
-    start = Snapshot(vectors, campaign.images, campaign.before(number))
     order = strategy.order(start, plan.per_round, plan.rng(7, number))
     while True:
         now = replace(start, known=campaign.closure().relations, order=order)

@@ -29,11 +29,11 @@ class Spread:
     groups: Ids  # by their number in the relations, sorted
     share: Floats  # (images, groups)
 
-    @property
-    def doubt(self) -> Floats:
-        """Entropy of each image's group; the most there can be where nothing is known."""
-        entropy: Floats = -(self.share * np.log(np.maximum(self.share, 1e-12))).sum(axis=1)
-        return np.where(self.share.sum(axis=1) < 0.5, np.log(len(self.groups)), entropy)
+    def apart(self, other: Spread) -> Floats:
+        """How likely it is that two draws of an image's group, one from each, differ; 1 where nothing is
+        known. With itself: how doubtful the group is."""
+        same: Floats = (self.share * other.share).sum(axis=1)
+        return 1 - same
 
     @property
     def overlap(self) -> Floats:

@@ -32,6 +32,7 @@ from anneal.web.pictures import Pictures, jpeg
 
 STATIC = Path(__file__).parent / "static"
 PIXELS = 100_000_000  # of an image that is brought to search with
+AHEAD = 3  # questions to load ahead where each depends on the answers before it
 VAGUE = 0.8  # an interval as wide as this says nothing and is not shown
 FOREVER = {"cache-control": "private, max-age=31536000, immutable"}
 WORDS: dict[int, str] = {UNKNOWN: "none"} | {int(verdict): verdict.name.lower() for verdict in Verdict}
@@ -130,7 +131,11 @@ class Desk:
     def questions(
         self, annotator: str, holder: str, n: int, shown: Sequence[Pair] = ()
     ) -> list[dict[str, int]]:
-        return [{"a": a, "b": b} for a, b in self.campaign.take(annotator, holder, n, shown)]
+        """What to show now and load ahead. Where each question depends on the answers before it, few."""
+        campaign = self.campaign
+        taken = campaign.take(annotator, holder, min(n, AHEAD) if campaign.one_by_one else n, shown)
+        again = {pair: {"again": True} if campaign.doubted(pair) else {} for pair in taken}
+        return [{"a": a, "b": b, **again[a, b]} for a, b in taken]
 
     def carry_out(self, event: Event, annotator: str) -> dict[str, Any]:
         """One event; its outcome, or why it can never be carried out. Whatever else goes wrong is raised:

@@ -3,8 +3,8 @@
 /** The same for (a, b) and (b, a). */
 export const pairId = (a, b) => (a < b ? `${a}-${b}` : `${b}-${a}`);
 
-const newPair = ({ a, b }) => ({ id: pairId(a, b), a, b, images: null, ready: false, loading: false, after: 0, tries: 0,
-  back: false });
+const newPair = ({ a, b, again = false }) => ({ id: pairId(a, b), a, b, again, images: null, ready: false, loading: false,
+  after: 0, tries: 0, back: false });
 
 export class Deck {
   shown = null;

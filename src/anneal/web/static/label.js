@@ -80,6 +80,7 @@ function show(event) {
   const pair = deck.shown;
   zoom.reset();
   mount();
+  setText($("#question"), pair?.again ? "Once more, to be sure: are these two similar?" : "Are these two similar?");
   document.body.dataset.pair = pair ? `${pair.a}-${pair.b}` : "";
   drawEmpty();
   if (pair) {
