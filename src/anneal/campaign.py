@@ -68,7 +68,7 @@ class Plan:
     space: str = "search"  # where pairs are compared to be asked: search (as retrieval does), backbone, head
     loss: str = "mix"
     recipe: str = "anneal"  # how the network is trained, or paper: as the paper trains its own
-    presume: float = 0.4  # train on images whose group is this likely as if they were in it; 0 does not
+    presume: float = 0.3  # train on images whose group is this likely as if they were in it; 0 does not
     restart: str = "warm"  # each round from the one before, or cold: from the pretrained weights
     length: int = 1  # how many times as long as the recipe says training takes
     gamma: float = 0.03  # weight of BCGUE's classifier in the loss

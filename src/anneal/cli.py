@@ -121,7 +121,7 @@ def init(
     share: ShareOption = 0.5,
     threshold: ThresholdOption = "moments",
     recheck: RecheckOption = 0.15,
-    presume: PresumeOption = 0.4,
+    presume: PresumeOption = 0.3,
     audit: Annotated[
         float, typer.Option(help="Of the questions: drawn at random, to measure with; not learnt from.")
     ] = 0.1,
@@ -416,7 +416,7 @@ def simulate(
     share: ShareOption = 0.5,
     threshold: ThresholdOption = "moments",
     recheck: RecheckOption = 0.15,
-    presume: PresumeOption = 0.4,
+    presume: PresumeOption = 0.3,
     px: PxOption = 224,
     folder: Annotated[Path, typer.Option("--out", help="Where the curve goes.")] = Path("runs/simulate"),
     cache: Annotated[

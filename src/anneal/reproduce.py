@@ -196,7 +196,7 @@ def parts(plan: Plan) -> dict[str, tuple[Plan, float]]:
         "place": place,
         "place without-joining": replace(plan, strategy="place-apart"),
         "place without-presuming": replace(place, presume=0),
-        "place presuming-from-0.3": replace(place, presume=0.3),
+        "place presuming-from-0.15": replace(place, presume=0.15),
         "place presuming-from-0.5": replace(place, presume=0.5),
         "place without-rechecking": replace(place, recheck=0),
         "mgue": mgue,
