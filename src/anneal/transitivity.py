@@ -190,8 +190,10 @@ def full(n: int, answers: Answers) -> Closure:
         found.add(frozenset([int(row)]) | _path(answers, similar, a, b))
 
     contested = np.isin(component, component[apart.a[inside]])
-    group = np.where(contested, component.max(initial=0) + 1 + np.arange(n), component)
-    group = np.unique(group, return_inverse=True)[1].astype(np.int64)
+    group = component
+    if contested.any():
+        group = np.where(contested, component.max(initial=0) + 1 + np.arange(n), component)
+        group = np.unique(group, return_inverse=True)[1].astype(np.int64)
     groups = int(group.max(initial=-1)) + 1
     together = answers.given(Verdict.SIMILAR)
     together = together[contested[together.a]]
@@ -250,6 +252,8 @@ def _without(matrix: csr_array, mask: csr_array) -> csr_array:
 
 def _link(groups: int, similar: csr_array, dissimilar: csr_array, aside: Pairs) -> csr_array:
     """One matrix of verdicts out of two of 0/1, nothing where a pair is set aside."""
+    if not similar.nnz and not len(aside):  # as it mostly is, where groups hold what is similar
+        return csr_array(dissimilar * np.int8(Verdict.DISSIMILAR)).astype(np.int8)
     hidden = _symmetric(groups, aside.a, aside.b)
     near, far = _without(similar, hidden), _without(dissimilar, hidden)  # now disjoint
     links = csr_array(near * int(Verdict.SIMILAR) + far * int(Verdict.DISSIMILAR))

@@ -1,0 +1,66 @@
+"""How long a person waits for the next question of ``place``: what the last answer implies, then the choice.
+Beside it the least that any choice must do: one image compared with all that have a place. And the order,
+which the machine works out once a round. Prints milliseconds of this run and ratios measured side by side.
+
+    python bench/questions.py [images ...]
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from anneal import placing
+from anneal.index import unit
+from anneal.pairs import Answers, Pairs, Verdict
+from anneal.snapshot import Snapshot
+from anneal.transitivity import full
+
+
+def seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def main(n: int, kinds: int = 40, placed: int = 2000, d: int = 128, asked: int = 100) -> None:
+    rng = np.random.default_rng(0)
+    kind = rng.integers(kinds, size=n)
+    middles = rng.normal(size=(kinds, d))
+    vectors = unit(middles[kind] + rng.normal(size=(n, d))).astype(np.float32)
+    head = {k: int(np.flatnonzero(kind == k)[0]) for k in range(kinds)}
+    members = [i for i in rng.permutation(n)[:placed].tolist() if i not in head.values()]
+    pairs = [(i, head[int(kind[i])]) for i in members] + [(head[k], head[k + 1]) for k in range(kinds - 1)]
+    verdicts = [Verdict.SIMILAR] * len(members) + [Verdict.DISSIMILAR] * (kinds - 1)
+    answers = Answers.of(Pairs.of(*zip(*pairs, strict=True)), verdicts)
+    snapshot = Snapshot(vectors, np.arange(n), full(n, answers).relations, vectors)
+    begun = time.perf_counter()
+    order = placing.order(snapshot, 100, rng)
+    ordering = time.perf_counter() - begun
+    whole, choice, bare = [], [], []
+    for _ in range(asked):
+        begun = time.perf_counter()
+        known = full(n, answers).relations
+        implied = time.perf_counter()
+        (pair,) = placing.place(replace(snapshot, known=known, order=order), 1, rng)
+        done = time.perf_counter()
+        whole.append(1000 * (done - begun))
+        choice.append(1000 * (done - implied))
+        there = known.members
+        bare.append(1000 * seconds(lambda there=there, x=pair[0]: vectors[there] @ vectors[x]))  # type: ignore[misc]
+        said = Verdict.SIMILAR if kind[pair[0]] == kind[pair[1]] else Verdict.DISSIMILAR
+        answers = answers.then(Answers.of(Pairs.of([pair[0]], [pair[1]]), [said]))
+    middle, late = np.median(whole), np.quantile(whole, 0.95)
+    print(f"{n} images, {len(known.members)} with a place, {len(answers)} answers")
+    print(f"next question: {middle:.1f} ms, 95 % within {late:.1f}; choice alone {np.median(choice):.1f} ms")
+    print(f"choice / bare comparison with all that have a place: {np.median(choice) / np.median(bare):.1f} x")
+    print(f"order of a round: {ordering:.1f} s")
+
+
+if __name__ == "__main__":
+    for wanted in sys.argv[1:] or ("10000", "100000"):
+        main(int(wanted))
