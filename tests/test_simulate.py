@@ -94,6 +94,29 @@ def test_the_curve_has_a_row_for_every_strategy_trial_and_round(stage: Stage, tm
 
 
 @pytest.mark.usefixtures("quick")
+def test_an_oracle_errs_as_often_as_it_is_told_to(stage: Stage, tmp_path: Path) -> None:
+    simulation = Simulation(replace(PLAN, per_round=150), ("place", "mgue"), rounds=0, noise=0.2)
+    simulate.simulate(stage, simulation, tmp_path)
+    for name in simulation.strategies:
+        campaign = Campaign.open(tmp_path / "trials" / f"{name}-0")
+        given = [act for act in campaign.store.acts(0) if act.verdict]
+        right = stage.truth.classes[[act.a for act in given]] == stage.truth.classes[[act.b for act in given]]
+        wrong = np.mean([act.verdict == 1 for act in given] != right)
+        assert len(given) == campaign.store.given() == 150  # what is asked again is paid for
+        assert 0.1 < wrong < 0.3
+        assert any(not act.verdict for act in campaign.store.acts(0))  # and some was
+        campaign.close()
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("name", ["cal", "typiclust", "coreset"])
+def test_classes_are_asked_from_nothing_too(stage: Stage, tmp_path: Path, name: str) -> None:
+    rows = simulate.simulate(stage, Simulation(PLAN, (name,), rounds=2), tmp_path)
+    assert [row["answers"] for row in rows] == [6, 12, 18]  # 20 bits pay for six classes of twelve
+    assert [row["bits"] for row in rows] == [round(n * np.log2(12)) for n in (6, 12, 18)]
+
+
+@pytest.mark.usefixtures("quick")
 def test_the_seed_decides_the_curve(stage: Stage, tmp_path: Path) -> None:
     simulation = Simulation(PLAN, ("mgue",), rounds=1)
     one = simulate.simulate(stage, simulation, tmp_path / "one")

@@ -1,8 +1,14 @@
-"""Slips: which answers are asked again."""
+"""Slips: which answers are asked again, and what becomes of them."""
+
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
+import pytest
 
 from anneal import slips
+from anneal.archive import open_archive
+from anneal.campaign import Campaign, Plan
 from anneal.index import unit
 from anneal.pairs import Answers, Floats, Pairs, Verdict
 from anneal.transitivity import full
@@ -51,3 +57,88 @@ def test_an_answer_that_joins_two_large_groups_is_suspect_and_one_that_adds_an_i
     grown = Answers.of(Pairs.of([15, 15, 15, 15, 0], [16, 17, 18, 19, 15]), [SIMILAR] * 5)
     assert slips.joins(before, grown).tolist() == [False] * 4 + [True]  # it grew while they were asked
     assert slips.suspects(np.ones(5), slips.joins(before, grown), 0.15) == [4]
+
+
+# -- in a campaign -----------------------------------------------------------------------------------
+
+
+def campaign_in(folder: Path, drawn: Path, cache: Path, **plan: object) -> Campaign:
+    archive = open_archive(drawn, 32, cache)
+    return Campaign.create(folder, archive, Plan(px=32, **plan), np.arange(len(archive)))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def campaign(drawn: Path, cache: Path, tmp_path: Path) -> Iterator[Campaign]:
+    made = campaign_in(tmp_path / "c", drawn, cache)
+    yield made
+    made.close()
+
+
+def told(campaign: Campaign, *slipped: int) -> Floats:
+    """Sixty answers, of which these rows are wrong; the space they were asked in."""
+    line, answers = on_a_line()
+    vectors = np.tile(line[-1], (campaign.size, 1))
+    vectors[: len(line)] = line
+    verdicts = [3 - v if row in slipped else v for row, v in enumerate(answers.verdicts.tolist())]
+    campaign.answer_all(answers.pairs, verdicts)
+    return vectors
+
+
+def verdict_of(campaign: Campaign, pair: tuple[int, int]) -> int | None:
+    return next((row.verdict for row in campaign.store.standing() if (row.a, row.b) == pair), None)
+
+
+@pytest.mark.parametrize("said", [(SIMILAR, SIMILAR), (SIMILAR, DISSIMILAR), (DISSIMILAR,)])
+def test_what_may_be_a_slip_is_asked_until_two_answers_agree(
+    campaign: Campaign, said: tuple[Verdict, ...]
+) -> None:
+    vectors = told(campaign, 2)
+    assert verdict_of(campaign, (0, 3)) == DISSIMILAR
+    for verdict in said:  # after "dissimilar" by mistake
+        assert campaign.second_look(vectors) == [(0, 3)]
+        assert campaign.second_look(vectors) == [(0, 3)]  # still waiting
+        assert verdict_of(campaign, (0, 3)) is None  # it does not count meanwhile
+        assert campaign.doubted((0, 3))
+        campaign.answer(0, 3, verdict)
+    assert campaign.second_look(vectors) == []
+    assert verdict_of(campaign, (0, 3)) == said[-1]
+    assert campaign.store.given() == campaign.cost()["answers"] == 60 + len(said)
+
+
+def test_a_correction_of_ones_own_is_not_doubted(campaign: Campaign) -> None:
+    vectors = told(campaign)
+    assert campaign.second_look(vectors) == []
+    campaign.answer(0, 3, DISSIMILAR)  # on second thoughts
+    assert campaign.second_look(vectors) == []
+    assert verdict_of(campaign, (0, 3)) == DISSIMILAR
+
+
+def test_nothing_is_asked_again_where_every_word_is_taken(drawn: Path, cache: Path, tmp_path: Path) -> None:
+    trusting = campaign_in(tmp_path / "c", drawn, cache, recheck=0)
+    assert trusting.second_look(told(trusting, 2)) == []
+    assert verdict_of(trusting, (0, 3)) == DISSIMILAR
+    trusting.close()
+
+
+def test_of_a_contradiction_the_least_likely_answer_is_asked_again(campaign: Campaign) -> None:
+    vectors = told(campaign)
+    campaign.answer(1, 2, DISSIMILAR)  # 0 is similar to both
+    assert len(campaign.contradictions()) == 1
+    assert campaign.second_look(vectors) == [(1, 2)]
+    assert not campaign.contradictions()
+    campaign.answer(1, 2, SIMILAR)
+    assert campaign.second_look(vectors) == [(1, 2)]
+    campaign.answer(1, 2, SIMILAR)
+    assert campaign.second_look(vectors) == []
+
+
+def test_what_is_asked_again_comes_first_to_whoever_answers(campaign: Campaign) -> None:
+    vectors = told(campaign, 2)
+    folder = campaign.round_folder(-1)
+    folder.mkdir(parents=True)
+    np.save(folder / "vectors.npy", vectors)
+    assert campaign.take("me", "h", 1) == [(0, 3)]
+    campaign.answer(0, 3, SIMILAR)
+    assert campaign.take("me", "h", 1) == [(0, 3)]
+    campaign.answer(0, 3, SIMILAR)
+    assert campaign.take("me", "h", 1) != [(0, 3)]

@@ -20,11 +20,13 @@ from anneal.strategies import (
     bcgue,
     cal,
     cold,
+    coreset,
     levels,
     mgue,
     random,
     similarity_at,
     strategies,
+    typiclust,
 )
 from anneal.transitivity import CLOSURES, Relations, none
 from anneal.uncertainty import PairProbability
@@ -470,3 +472,26 @@ def test_cal_picks_one_image_per_cluster() -> None:
 def test_cal_breaks_ties_by_the_generator() -> None:
     shown = replace(snapshot(vectors=np.tile(np.eye(1, 5), (N, 1))), classes=np.full((N, 4), 0.25))
     assert len({tuple(cal(shown, 3, seed(s)).tolist()) for s in range(8)}) == 8
+
+
+def test_typiclust_takes_the_middle_of_every_heap_and_first_of_those_without_a_label() -> None:
+    rng = seed(0)
+    middles = unit(rng.normal(size=(4, 16)))
+    vectors = unit(np.repeat(middles, [30, 20, 10, 10], axis=0) + 0.05 * rng.normal(size=(70, 16)))
+    heap = np.repeat(np.arange(4), [30, 20, 10, 10])
+    shown = Snapshot(vectors, np.arange(70), relations(70, []))
+    assert sorted(heap[typiclust(shown, 4, seed(1))].tolist()) == [0, 1, 2, 3]
+    labelled = replace(shown, labelled=np.array([0, 1, 31]))  # of the two largest heaps
+    picked = typiclust(labelled, 2, seed(1))
+    assert not set(picked.tolist()) & {0, 1, 31}
+    assert {2, 3} & set(heap[picked].tolist())
+
+
+def test_a_core_set_is_what_is_farthest_from_all_that_is_labelled() -> None:
+    angle = np.linspace(0, np.pi / 2, 91)
+    vectors = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    shown = Snapshot(vectors, np.arange(91), relations(91, []), labelled=np.array([0]))
+    first, second, third = coreset(shown, 3, seed(0)).tolist()
+    assert (first, second) == (90, 45)
+    assert third in (22, 23, 67, 68)
+    assert len(set(coreset(replace(shown, labelled=None), 91, seed(0)).tolist())) == 91
