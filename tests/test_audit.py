@@ -19,7 +19,7 @@ from anneal.store import AUDIT, Questions
 from anneal.transitivity import Relations, full
 
 SIMILAR, DISSIMILAR, UNSURE = Verdict
-PLAN = Plan(px=32, per_round=40, audit=0.25)  # ten of them
+PLAN = Plan(px=32, strategy="mgue", per_round=40, audit=0.25)  # ten of them
 
 
 def space(seed: int, n: int = 120) -> Floats:

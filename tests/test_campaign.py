@@ -26,7 +26,7 @@ from anneal.quality import Estimate
 from anneal.store import AUDIT, Audit, Event, Questions, Store
 
 SIMILAR, DISSIMILAR, UNSURE = Verdict
-PLAN = Plan(px=32)
+PLAN = Plan(px=32, strategy="mgue", recheck=0)
 Pair = tuple[int, int]
 
 

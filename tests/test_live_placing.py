@@ -16,7 +16,7 @@ from anneal.snapshot import Order, Snapshot
 from anneal.store import AUDIT, Event, Questions
 
 SIMILAR, DISSIMILAR, UNSURE = Verdict
-PLAN = Plan(px=64, views=1, strategy="place", per_round=60, audit=0.1)
+PLAN = Plan(px=64, views=1, strategy="place", per_round=60, recheck=0, audit=0.1)
 Open = Callable[[], Campaign]
 
 

@@ -688,14 +688,18 @@ class Campaign:
         return serves
 
     def _worse(self, model: int, than: int, noted: Noted) -> bool:
-        """Only what the earlier model had been told is taken for true, and what was held back: answers that
-        are wrong would speak for the model that has learnt them."""
-        before = CLOSURES[self.plan.closure](self.size, self.evidence(than)).relations
-        drawn, pairs = self._drawn(noted, trusted=before)
-        new, old = (self._p5(number, noted, drawn, pairs, before) for number in (model, than))
-        if not len(pairs) or new is None or old is None:
-            return False  # there is nothing to tell them apart by
-        return quality.worse(new, old)
+        """By what was held back and nothing else: answers that are wrong would speak for the model that has
+        learnt them."""
+        held = [
+            row
+            for row in self._standing()
+            if row.strategy == AUDIT
+            and row.verdict != Verdict.UNSURE
+            and {(model, row.a, row.b), (than, row.a, row.b)} <= noted.keys()
+        ]
+        similar = np.array([row.verdict == Verdict.SIMILAR for row in held], dtype=bool)
+        new, old = (np.array([noted[m, row.a, row.b][2] for row in held]) for m in (model, than))
+        return quality.worse(similar, new, old)
 
     def refusal(self) -> str:
         """Where the newest model is not in service, a sentence that says so; else nothing."""
@@ -714,19 +718,13 @@ class Campaign:
         used = [model for model in models if model.round in served]
         return quality.advice([model.answers for model in used], [model.p5 for model in used])
 
-    def _drawn(self, noted: Noted, trusted: Relations | None = None) -> tuple[Drawn, Pairs]:
+    def _drawn(self, noted: Noted) -> tuple[Drawn, Pairs]:
         """The drawn questions that are settled, by their own answers or by others. Of each model's draws
-        only those before the first that is not, lest what is answered first be what is easy. Where only
-        some is ``trusted``, what that does not tell counts if it was held back, and is else left out."""
+        only those before the first that is not, lest what is answered first be what is easy."""
         audits = self.store.audits()
         pairs = pairs_of((a, b) for _, _, a, b in audits)
         told = dict(zip(pairs, self.closure().relations.of(pairs).tolist(), strict=True))
         told |= {(row.a, row.b): row.verdict for row in self._standing() if (row.a, row.b) in told}
-        if trusted is not None:
-            heard = dict(zip(pairs, trusted.of(pairs).tolist(), strict=True))
-            held_back = (row for row in self._standing() if row.strategy == AUDIT or row.entered == MACHINE)
-            heard |= {(row.a, row.b): row.verdict for row in held_back}
-            told = {pair: verdict and (heard[pair] or Verdict.UNSURE) for pair, verdict in told.items()}
         draws: dict[int, int] = {}
         ended: set[int] = set()
         counted: list[Pair] = []

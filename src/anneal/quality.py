@@ -158,10 +158,25 @@ def precision_of_similar(
     return share(weights, drawn.similar)
 
 
-def worse(new: Estimate, serving: Estimate) -> bool:
-    """Whether a new model finds less than the one in service: all of its interval lies below the other's
-    estimate."""
-    return new.high < serving.value
+def worse(similar: NDArray[np.bool_], new: Floats, old: Floats) -> bool:
+    """Whether a new model tells the pairs that were judged apart less well than another: by the area under
+    the ROC curve of their similarities in each, the chance that a similar pair is more similar than a
+    dissimilar one. The same pairs, so it is the difference that counts, and it must be below zero by two
+    standard errors (DeLong et al. 1988); with fewer than five of either kind nothing is said."""
+    kinds = (similar.sum(), (~similar).sum())
+    if min(kinds) < 5:
+        return False
+    ahead = _ahead(similar, new) - _ahead(similar, old)  # (similar, dissimilar)
+    errors = [
+        part.var(ddof=1) / n for part, n in zip((ahead.mean(axis=1), ahead.mean(axis=0)), kinds, strict=True)
+    ]
+    return bool(ahead.mean() < -2 * np.sqrt(sum(errors)) and ahead.mean() < 0)
+
+
+def _ahead(similar: NDArray[np.bool_], s: Floats) -> Floats:
+    """1 where a similar pair is more similar than a dissimilar one, ½ where they tie, else 0."""
+    found: Floats = (np.sign(s[similar][:, None] - s[~similar][None, :]) + 1) / 2
+    return found
 
 
 def advice(answers: Sequence[int], estimates: Sequence[Estimate]) -> tuple[bool, str]:

@@ -329,7 +329,10 @@ def _one_by_one(campaign: Campaign, start: Snapshot, strategy: Strategy, number:
     order = strategy.order(start, plan.per_round, plan.rng(7, number))
     while True:
         now = replace(start, known=campaign.closure().relations, order=order)
-        yield from strategy.select(now, 1, plan.rng(7, number, campaign.store.given(number)))
+        found = strategy.select(now, 1, plan.rng(7, number, campaign.store.given(number)))
+        if not len(found):
+            return
+        yield from found
 
 
 def _queued(campaign: Campaign, number: int) -> Iterator[Pair]:
