@@ -601,8 +601,9 @@ class Campaign:
 
     def contradictions(self) -> list[list[Row]]:
         """Sets of answers that cannot all be true. (Pairs that class labels stand for are not shown.)"""
-        rows = [row for row in self._standing() if row.strategy != AUDIT]
-        return [[rows[i] for i in found.rows if i < len(rows)] for found in self.closure().contradictions]
+        found = self.closure().contradictions
+        rows = [row for row in self._standing() if row.strategy != AUDIT] if found else []
+        return [[rows[i] for i in one.rows if i < len(rows)] for one in found]
 
     def standing(self) -> Standing:
         rows, closure = self._standing(), self.closure()
