@@ -67,7 +67,7 @@ def made(drawn: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--campaign",
         "c",
         *NET.split(),
-        *"--strategy mgue --per-round 24".split(),
+        *["--strategy", "mgue", "--per-round", "24"],
     ]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
     assert "120 images in 12 classes" in done.stdout

@@ -45,6 +45,20 @@ def test_bits_to_a_score() -> None:
     assert [bits_to(curve, score) for score in (0.6, 0.85, 0.95)] == [369, 738, None]
 
 
+def test_how_many_bits_a_score_takes_and_how_far_the_worst_round_is_above_no_training() -> None:
+    played = rows(place=[[0.7, 0.9, 0.95], [0.8, 0.9, 0.97]], mgue=[[0.6, 0.62, 0.8], [0.7, 0.58, 0.9]])
+    still = [{"player": "frozen", "trial": trial, "round": 0, "bits": 0, "map5_min": 0.6} for trial in (0, 1)]
+    found = curves([*played, *still])
+    assert report.reach_table(found, (0.8, 0.96)).splitlines()[2:] == [
+        "| `place` | 738 | 1107 | 0.960 at 1107 |",
+        "| `mgue` | 1107 | not reached | 0.850 at 1107 |",
+    ]
+    assert report.least_table(found).splitlines()[2:] == [
+        "| `place` | +10.0 | 0 | 369 |",
+        "| `mgue` | -2.0 | 1 | 738 |",
+    ]
+
+
 def test_the_paper_s_numbers_stand_beside_ours_at_its_budget() -> None:
     text = report.paper_table(
         curves(rows(mgue=[[0.1, 0.2, 0.3, 0.4, 0.9456]], cal=[[0.1]])), PAPER["ucmerced"]
