@@ -10,7 +10,7 @@ import pytest
 
 from anneal import backbones, cycle, placing
 from anneal.archive import open_archive
-from anneal.campaign import FROZEN, Campaign, Pair, Plan, pairs_of, spread
+from anneal.campaign import FROZEN, Campaign, Pair, Plan, pairs_of, with_lot
 from anneal.pairs import UNKNOWN, Ids, Pairs, Verdict
 from anneal.snapshot import Order, Snapshot
 from anneal.store import AUDIT, Event, Questions
@@ -226,12 +226,12 @@ def test_a_question_that_is_chosen_and_in_the_lot_is_learnt_from(campaign: Campa
 
 def test_spread_puts_one_of_the_lot_among_so_many() -> None:
     lot, some = [(90, 91), (92, 93), (94, 95)], [(0, i) for i in range(1, 30)]
-    found, missing = spread(lot, some, (0, 0), 0.25, 14)
+    found, missing = with_lot(lot, some, (0, 0), 0.25, 14)
     assert ([found.index(pair) for pair in lot], missing) == ([2, 6, 10], 0)
     assert [pair for pair in found if pair not in lot] == some[:11]
-    assert spread(lot[1:], some[:2], (5, 1), 0.25, 4) == ([some[0], lot[1], some[1]], 1)
-    assert spread(lot, [], (0, 0), 0.0, 3) == ([], 3)
-    assert spread(lot, some, (40, 0), 0.25, 2) == (lot[:2], 0)  # behind with them
+    assert with_lot(lot[1:], some[:2], (5, 1), 0.25, 4) == ([some[0], lot[1], some[1]], 1)
+    assert with_lot(lot, [], (0, 0), 0.0, 3) == ([], 3)
+    assert with_lot(lot, some, (40, 0), 0.25, 2) == (lot[:2], 0)  # behind with them
 
 
 # -- what is lost, and what is over ----------------------------------------------------------------

@@ -62,6 +62,17 @@ def test_an_image_is_tried_with_one_group_after_another_and_then_founds_its_own(
     assert pair == (15, 16)  # the next image, beside the group that x has founded
 
 
+def test_an_image_that_nobody_can_tell_is_left_alone_after_as_many_tries() -> None:
+    vectors = unit(np.array([[1, 0.05 * i] for i in range(20)]))
+    said = [(2 * k, 2 * k + 1, SIMILAR) for k in range(5)]  # five groups of two
+    for tried in range(placing.TRIES):
+        (pair,) = placing.place(replace(shown(vectors, *said), order=to_place(15, 19)), 1, seed(0))
+        assert pair == (9 - 2 * tried, 15)  # another group each time, not the same group's other image
+        said.append((*pair, UNSURE))
+    (pair,) = placing.place(replace(shown(vectors, *said), order=to_place(15, 19)), 1, seed(0))
+    assert pair == (9, 19)
+
+
 def test_an_image_that_has_a_place_is_not_asked_again() -> None:
     vectors, _ = world(3, 5, 0.3)
     snapshot = replace(shown(vectors, (0, 1, SIMILAR), (0, 5, DISSIMILAR)), order=to_place(1, 0, 2))

@@ -11,6 +11,7 @@ from anneal.archive import open_archive
 from anneal.campaign import Campaign, Plan
 from anneal.index import unit
 from anneal.pairs import Answers, Floats, Pairs, Verdict
+from anneal.store import IMPORT, MACHINE, Questions
 from anneal.transitivity import full
 
 SIMILAR, DISSIMILAR, UNSURE = Verdict
@@ -142,3 +143,64 @@ def test_what_is_asked_again_comes_first_to_whoever_answers(campaign: Campaign) 
     assert campaign.take("me", "h", 1) == [(0, 3)]
     campaign.answer(0, 3, SIMILAR)
     assert campaign.take("me", "h", 1) != [(0, 3)]
+
+
+def test_what_waits_to_be_asked_again_is_asked_in_the_next_round_too(campaign: Campaign) -> None:
+    vectors = told(campaign, 2)
+    assert campaign.second_look(vectors) == [(0, 3)]
+    campaign.store.finish_round(0, {}, Questions.of(Pairs.none(), 1, "place"))
+    assert campaign.second_look(vectors) == [(0, 3)]
+    assert list(campaign.store.questions().pairs) == [(0, 3)]
+    campaign.answer(0, 3, SIMILAR)
+    assert campaign.second_look(vectors) == [(0, 3)]  # one of each: a third decides
+    campaign.answer(0, 3, SIMILAR)
+    assert campaign.second_look(vectors) == []
+
+
+def test_of_a_contradiction_the_newest_answer_is_asked_first_where_nothing_tells_them_apart(
+    campaign: Campaign,
+) -> None:
+    vectors = told(campaign)
+    campaign.store.finish_round(0, {}, Questions.of(Pairs.none(), 1, "place"))
+    campaign.answer(1, 2, DISSIMILAR)  # 0 is similar to both, as was said in the round before
+    assert campaign.second_look(vectors) == [(1, 2)]
+
+
+def test_what_was_known_in_a_round_stays_what_was_known_then(campaign: Campaign) -> None:
+    vectors = told(campaign)
+    before = campaign.evidence(0)
+    campaign.store.finish_round(0, {}, Questions.of(Pairs.none(), 1, "place"))
+    campaign.again([campaign.store.standing()[0].id], by=MACHINE)
+    assert len(campaign.evidence()) == len(before) - 1
+    assert list(campaign.evidence(0).pairs) == list(before.pairs)
+    campaign.answer(0, 1, DISSIMILAR)
+    assert campaign.evidence(0).verdicts.tolist() == before.verdicts.tolist()
+    assert campaign.second_look(vectors)
+
+
+def test_whoever_is_unsure_the_second_time_is_not_asked_a_third_time(campaign: Campaign) -> None:
+    vectors = told(campaign, 2)
+    assert campaign.second_look(vectors) == [(0, 3)]
+    campaign.answer(0, 3, UNSURE)
+    assert campaign.second_look(vectors) == []
+    assert verdict_of(campaign, (0, 3)) == UNSURE
+
+
+def test_undo_of_a_doubted_answer_takes_the_doubt_with_it(campaign: Campaign) -> None:
+    vectors = told(campaign)
+    campaign.undo()  # the last of the sixty
+    campaign.answer(0, 60, SIMILAR)
+    assert campaign.second_look(vectors) == [(0, 60)]
+    assert campaign.undo() == (0, 60)
+    assert not campaign.doubted((0, 60))
+    campaign.answer(0, 60, DISSIMILAR)
+    assert campaign.second_look(vectors) == []
+    assert verdict_of(campaign, (0, 60)) == DISSIMILAR
+
+
+def test_answers_from_elsewhere_are_not_doubted(campaign: Campaign) -> None:
+    line, answers = on_a_line()
+    flipped = answers.verdicts.copy()
+    flipped[2] = DISSIMILAR
+    campaign.answer_all(answers.pairs, flipped.tolist(), strategy=IMPORT)
+    assert campaign.second_look(np.tile(line[:1], (campaign.size, 1))) == []

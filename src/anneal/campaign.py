@@ -27,7 +27,7 @@ from anneal.errors import CampaignError, UsageError
 from anneal.mining import pairwise
 from anneal.pairs import UNKNOWN, Answers, Floats, Ids, Pairs, Verdict
 from anneal.quality import Drawn, Estimate, Places
-from anneal.store import AUDIT, EVER, MACHINE, Audit, Event, Questions, Row, Store
+from anneal.store import AUDIT, EVER, IMPORT, MACHINE, Audit, Event, Questions, Row, Store
 from anneal.strategies import Order, Snapshot, Strategy, cold, strategies
 from anneal.transitivity import CLOSURES, Closure, Relations
 from anneal.uncertainty import balanced
@@ -41,6 +41,7 @@ SILENT = 10.0  # seconds without a sign of life after which the machine is taken
 LEASE = 300.0  # seconds a pair is kept for whoever has it on the screen
 RECENT = 50  # answers whose share of similar ones is watched
 SLACK = 0.2  # around the share that is aimed at
+BEFORE = {"recheck": 0.0, "presume": 0.0}  # of campaigns that were made before there was such a thing
 PAUSE = 60_000  # milliseconds: looking longer than this is counted as a pause
 Pair = tuple[int, int]
 Noted = dict[tuple[int, int, int], tuple[int, int, float]]
@@ -152,7 +153,7 @@ class Campaign:
         saved = store.settings()
         try:
             known = {field.name for field in fields(Plan)}
-            plan = {k: v for k, v in saved["plan"].items() if k in known}
+            plan = {k: v for k, v in {**BEFORE, **saved["plan"]}.items() if k in known}
             if "widths" in plan:
                 plan["widths"] = tuple(plan["widths"])  # JSON knows lists only
             self.plan = Plan(**plan)
@@ -298,7 +299,7 @@ class Campaign:
             free = [pair for pair in there if pair not in mine]
             lot, chosen = [p for p in free if p in drawn], [p for p in free if p not in drawn]
             given = len(queue) - len(free), len(drawn) - len(lot)
-            listed, missing = spread(lot, chosen, given, self.plan.audit, n - len(mine))
+            listed, missing = with_lot(lot, chosen, given, self.plan.audit, n - len(mine))
             asked = pairs_of(pair for pair in {**there, **dict.fromkeys(held)} if pair not in drawn)
             if not missing or not self._place(missing, asked, queue.round):
                 return list(dict.fromkeys([*mine, *listed, *lot]))
@@ -325,7 +326,7 @@ class Campaign:
         """Answers that were held back on pairs that are now chosen to be learnt from: they are, from now on,
         and nobody is asked again. Else the pairs that measure would be just those nobody cared to ask."""
         wanted = set(chosen.pairs)
-        held = [row for row in self.store.standing() if row.strategy == AUDIT and (row.a, row.b) in wanted]
+        held = [row for row in self._standing() if row.strategy == AUDIT and (row.a, row.b) in wanted]
         self.store.add(
             Event(row.a, row.b, row.verdict, row.annotator, chosen.strategy, chosen.round, entered=MACHINE)
             for row in held
@@ -459,7 +460,7 @@ class Campaign:
     def label(self, labels: Iterable[tuple[int, str]], annotator: str = "folders") -> None:
         """Classes of images that are known already."""
         number = self.store.questions().round
-        self.store.add_labels(labels, annotator=annotator, strategy="import", round=number)
+        self.store.add_labels(labels, annotator=annotator, strategy=IMPORT, round=number)
 
     def undo(
         self, annotator: str = "me", *, key: str | None = None, undoes: str | None = None
@@ -470,8 +471,8 @@ class Campaign:
             row = self.store.row(done)  # sent a second time
             return None if row is None else (row.a, row.b)
         if undoes is None:
-            row = self.store.last_act(annotator)
-            rows = [] if row is None else [row]
+            row = self.store.last_act(annotator)  # and what the machine made of it
+            rows = [] if row is None else self.store.acts_on(row)
         else:  # and with it whatever was said of the pair after it
             number = self.store.row_of(undoes)
             row = None if number is None else self.store.row(number)
@@ -542,16 +543,24 @@ class Campaign:
         fresh = _answers(last)
         chance = slips.chances(vectors, fresh, fresh)
         joined = slips.joins(self.before(number), fresh)
-        doubted = [row for row in last if len(said[row.a, row.b]) > 1]  # asked again: alike this time?
+        earlier = self.store.doubted()
+        doubted = [row for row in last if (row.a, row.b) in earlier]  # asked again: alike this time?
         doubted += [last[i] for i in slips.suspects(chance, joined, self.plan.recheck)]
         for rows in self.contradictions():
-            order = np.argsort(slips.chances(vectors, _answers(rows), fresh), kind="stable").tolist()
-            doubted += [rows[i] for i in order if not self._sure(rows[i])][:1]
+            chance = slips.chances(vectors, _answers(rows), fresh)
+            order = sorted(zip(chance.tolist(), rows, strict=True), key=lambda one: (one[0], -one[1].id))
+            doubted += [row for _, row in order if not self._sure(row)][:1]  # of like ones the newest
         unsure = {row.id: (row.a, row.b) for row in doubted if not self._sure(row)}
+        waiting = self.store.waiting()
+        queued = set(self.store.questions().pairs) if waiting else set()
+        if lost := [row for row in waiting if (row.a, row.b) not in queued]:  # since another round
+            names = tuple(row.strategy for row in lost)
+            self.store.queue_more(
+                Questions(pairs_of((row.a, row.b) for row in lost), number, names), first=True
+            )
         if unsure:
             self.again(list(unsure), by=MACHINE)
-        waiting = [pair for pair, (*_, act) in said.items() if not act.verdict and act.entered == MACHINE]
-        return list(dict.fromkeys([*waiting, *unsure.values()]))
+        return list(dict.fromkeys([*((row.a, row.b) for row in waiting), *unsure.values()]))
 
     def doubted(self, pair: Pair) -> bool:
         """Whether an answer on this pair was taken for a slip."""
@@ -560,10 +569,13 @@ class Campaign:
     def _sure(self, row: Row) -> bool:
         """Whether a pair need not be asked again: two like answers settle it, or a third, or the person's
         own correction."""
-        given = [act.verdict for act in self.store.acts_about(row.a, row.b) if act.verdict]
-        return len(given) > 2 or (
-            len(given) == 2 and (given[0] == given[1] or not self.doubted((row.a, row.b)))
+        acts = self.store.acts_about(row.a, row.b)
+        given = [act.verdict for act in acts if act.verdict and act.entered != MACHINE]
+        doubted = any(act.entered == MACHINE and not act.verdict for act in acts)
+        once_more = (
+            given[-2] != given[-1] != Verdict.UNSURE if len(given) == 2 and doubted else len(given) < 2
         )
+        return not once_more
 
     def before(self, number: int) -> Relations:
         """What was known before a round."""
@@ -838,7 +850,7 @@ def _answers(rows: Sequence[Row]) -> Answers:
     return Answers.of(pairs_of((row.a, row.b) for row in rows), [row.verdict for row in rows])
 
 
-def spread(
+def with_lot(
     lot: Sequence[Pair], chosen: Sequence[Pair], given: tuple[int, int], share: float, n: int
 ) -> tuple[list[Pair], int]:
     """The next n questions of a round of which so many were ``given`` already, and so many of these were

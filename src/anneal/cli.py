@@ -519,9 +519,11 @@ def reproduce(
 
         preset = again.preset(archive if data else "demo", kind, bits)
         cold = experiment in again.COLD
+        if cold and (mode != "ours" or depth is not None):
+            raise UsageError(f"{experiment} is played with the defaults: leave out --mode and --depth.")
         bits_a_round = per_round or (preset.step if cold else None)
         plan = again.settings(mode, preset, seed, backbone, depth=depth, px=px, per_round=bits_a_round)
-        length = preset.steps if cold else 2 if quick else preset.rounds
+        length = 2 if quick else preset.steps if cold else preset.rounds
         source = data or scenes.drawn(folder / "archive", 20, seed, plan.px)
         found = _open_archive(source, plan.px, cache or _cache(), watch)
         _describe(found)

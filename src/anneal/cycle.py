@@ -25,9 +25,9 @@ from anneal.model import Depth, Encoder, Shape, Space, searched
 from anneal.pairs import Answers, Floats, Ids, Pairs, Verdict
 from anneal.spreading import pool, presumed, spread
 from anneal.store import Questions
-from anneal.strategies import Select, Snapshot, Strategy, cold, levels, named
+from anneal.strategies import Select, Snapshot, Strategy, cold, levels, mgue_limit, named
 from anneal.train import Fit, Fitted, class_probabilities, fit
-from anneal.transitivity import CLOSURES, Closure, none
+from anneal.transitivity import CLOSURES, Closure, Relations, none
 
 Watch = Callable[[str], Progress]
 """A progress bar for each named step."""
@@ -78,6 +78,7 @@ def learn(
         if plan.presume and frozen is not None and len(taught.members):
             likely = spread(frozen, pool(images, taught, rng), taught)
             taught = presumed(likely, taught, plan.presume)
+            classes = None if classes is None else _presumed_classes(classes, taught)
     with timed(seconds, "fit"):
         settings = Fit.at(depth, plan.recipe, loss=plan.loss, gamma=plan.gamma).times(plan.length)
         fitted = fit(
@@ -111,13 +112,15 @@ def learn(
             asked=answers,
         )
     with timed(seconds, "threshold"):
-        found = uncertainty.moments(snapshot.vectors, closure.relations)
-        alpha = uncertainty.mgue_threshold(found, plan.lam)
+        alpha = mgue_limit(snapshot, plan.lam, plan.threshold)
     return Learned(fitted, closure, spaces[search], snapshot, alpha, seconds)
 
 
 def strategy_of(plan: Plan) -> Strategy:
-    return named(plan.strategy, plan.lam, DIVERSITIES[plan.diversity], plan.threshold)
+    found = named(plan.strategy, plan.lam, DIVERSITIES[plan.diversity], plan.threshold)
+    if found.order is not None and plan.closure != "full":
+        raise UsageError(f"--strategy {plan.strategy} builds on groups of images: it needs --closure full.")
+    return found
 
 
 def first_questions(frozen: Floats, images: Ids, n: int, rng: np.random.Generator) -> Questions:
@@ -221,8 +224,7 @@ def as_before(campaign: Campaign, learned: Learned, serves: int) -> Learned:
     """What was learnt of the answers, in the space of an earlier model."""
     vectors = campaign.vectors_of(serves)
     snapshot = replace(learned.snapshot, vectors=vectors, probability=None, classes=None)
-    found = uncertainty.moments(vectors, learned.closure.relations)
-    alpha = uncertainty.mgue_threshold(found, campaign.plan.lam)
+    alpha = mgue_limit(snapshot, campaign.plan.lam, campaign.plan.threshold)
     return replace(learned, vectors=vectors, snapshot=snapshot, alpha=alpha)
 
 
@@ -271,6 +273,14 @@ def _class_column(n: int, labels: dict[int, int]) -> Ids:
     column = np.full(n, -1, dtype=np.int64)
     column[list(labels)] = list(labels.values())
     return column
+
+
+def _presumed_classes(classes: Ids, taught: Relations) -> Ids:
+    """The class of each group for all that are presumed to be in it."""
+    of_group = np.full(taught.links.shape[0], -1, dtype=np.int64)
+    labelled = np.flatnonzero(classes >= 0)
+    of_group[taught.group[labelled]] = classes[labelled]
+    return np.where(classes >= 0, classes, of_group[taught.group])
 
 
 @contextmanager

@@ -23,26 +23,27 @@ from anneal.transitivity import Relations
 
 Pair = tuple[int, int]
 TRIES = 2  # groups that an image is asked beside before it founds one
-CENTRES = 160  # typical images with which a campaign begins
+CENTRES = 160  # clusters, at most, with an image of each of which a campaign begins
 OVERLAP = 0.2  # from which on two groups may be one
 
 
 def order(snapshot: Snapshot, n: int, rng: np.random.Generator, *, join: bool = True) -> Order:
     """What the next n questions are about. Groups to be joined come first, then images to be placed, the
-    most wanted first: typical ones while nothing is known, then those whose group is most doubtful, one of
+    most wanted first: one of each of many clusters while nothing is known, then those whose group is most doubtful, one of
     each cluster. In doubt is where the space as it is and the frozen one tell different groups: what the
     network has once learnt it no longer doubts, and the frozen features cannot be talked into anything."""
     known, images = snapshot.known, pool(snapshot.images, snapshot.known, rng)
     left = rng.permutation(images[known.sizes[known.group[images]] == 1])  # the generator breaks ties
-    joins = Pairs.none()
-    if len(left) < 3:
-        first = left
-    elif not np.isin(known.members, images).any():
-        typical = density(snapshot.vectors, left)
-        first = left[best_per_cluster(snapshot.vectors[left], typical, min(CENTRES, n, len(left)), rng)]
-    else:
-        found = spread(snapshot.vectors, images, known)
-        joins = _joins(snapshot, found, n, rng) if join else joins
+    joins, first = Pairs.none(), left
+    if not np.isin(known.members, images).any():
+        if len(left) > 2:
+            typical = density(snapshot.vectors, left)
+            first = left[best_per_cluster(snapshot.vectors[left], typical, min(CENTRES, n, len(left)), rng)]
+        return Order(joins, np.concatenate([first, left[~np.isin(left, first)]]))
+    found = spread(snapshot.vectors, images, known)
+    if join:
+        joins = _joins(snapshot, found, n, rng)
+    if len(left) > 2:
         other = found if snapshot.frozen is None else spread(snapshot.frozen, images, known)
         doubt = found.apart(other)[np.searchsorted(found.images, left)]
         likely = np.argsort(-doubt, kind="stable")[: 4 * n]
@@ -110,10 +111,12 @@ def _next_group(snapshot: Snapshot, x: int, members: Ids, there: NDArray[np.bool
     own = known.group[x]
     links = slice(known.links.indptr[own], known.links.indptr[own + 1])
     refused = there[known.links.indices[links]] & (known.links.data[links] == Verdict.DISSIMILAR)
-    if refused.sum() >= min(TRIES, there.sum() - there[own]):
+    beside = known.aside.indices[known.aside.indptr[x] : known.aside.indptr[x + 1]]  # nobody could tell
+    untold = np.unique(known.group[beside])
+    if refused.sum() + there[untold].sum() >= min(TRIES, there.sum() - there[own]):
         return None
     verdicts = known.among(np.array([x]), members)[0]
-    open_ = members[(verdicts == UNKNOWN) & (members != x)]
+    open_ = members[(verdicts == UNKNOWN) & (members != x) & ~np.isin(known.group[members], untold)]
     if not len(open_):
         return None
     other = int(open_[np.argmax(snapshot.vectors[open_] @ snapshot.vectors[x])])

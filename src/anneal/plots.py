@@ -63,8 +63,8 @@ def curve(
         score, spent = paper
         axes.axhline(score, color="black", linewidth=1.2, linestyle=(0, (4, 2)))
         axes.annotate(
-            f"the paper, after {spent} answers", (1, score), (-4, 4), xycoords=("axes fraction", "data"),
-            textcoords="offset points", ha="right", fontsize=9,
+            f"the paper, after {spent} bits", (0, score), (4, 4), xycoords=("axes fraction", "data"),
+            textcoords="offset points", ha="left", fontsize=9,
         )  # fmt: skip
     if frozen is not None:
         axes.axhline(frozen, color="black", linewidth=0.8, linestyle=(0, (1, 3)), label="untrained")

@@ -65,7 +65,9 @@ class Simulation:
 
     def __post_init__(self) -> None:
         for name in self.strategies:
-            strategy_of(replace(self.plan, strategy=name))  # says so now if there is no such strategy
+            strategy = strategy_of(replace(self.plan, strategy=name))
+            if strategy.label is not None and self.noise:
+                raise UsageError(f"--noise is of answers on pairs, and {name} asks for classes.")
         if len(set(self.strategies)) < len(self.strategies):
             raise UsageError("--strategy names one strategy twice.")
         if not 0 <= self.noise < 0.5:
@@ -438,6 +440,7 @@ def _same_run(out: Path, simulation: Simulation, archive: Archive) -> None:
     old, new = before["settings"], json.loads(json.dumps(asdict(simulation)))
     changed = [k for k in new["plan"] if k != "strategy" and old["plan"].get(k) != new["plan"][k]]
     changed += ["initial"] * (old["initial"] != new["initial"])
+    changed += ["noise"] * (old.get("noise", 0.0) != new["noise"])
     changed += ["archive"] * (before["archive"]["images"] != len(archive))
     if changed:
         raise UsageError(

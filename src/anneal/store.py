@@ -110,6 +110,7 @@ def _version_2(db: sqlite3.Connection) -> None:
 
 
 EVER = 2**62
+IMPORT = "import"  # the strategy of answers that were given elsewhere
 MACHINE = "machine"  # who entered what no person typed
 AUDIT = "audit"  # the strategy of questions drawn at random, whose answers are held back from learning
 
@@ -281,15 +282,25 @@ class Store:
         sql = "SELECT {} FROM acts WHERE a = ? AND b = ? AND annotator = ? AND id >= ? ORDER BY id"
         return list(self._rows(sql, row.a, row.b, row.annotator, row.id))
 
+    def waiting(self) -> list[Row]:
+        """Withdrawals by the machine, of pairs about which nothing was said since."""
+        later = "SELECT 1 FROM acts WHERE acts.a = w.a AND acts.b = w.b AND acts.id > w.id"
+        sql = f"SELECT {{}} FROM acts AS w WHERE verdict = 0 AND entered = ? AND NOT EXISTS ({later})"
+        return list(self._rows(f"{sql} ORDER BY id", MACHINE))
+
+    def doubted(self) -> set[tuple[int, int]]:
+        """The pairs of which the machine has withdrawn an answer, whatever was said since."""
+        rows = self._db.execute("SELECT a, b FROM acts WHERE verdict = 0 AND entered = ?", (MACHINE,))
+        return {(a, b) for a, b in rows}
+
     def acts_about(self, a: int, b: int) -> list[Row]:
         """All that was done about a pair and not undone."""
         return list(self._rows("SELECT {} FROM acts WHERE a = ? AND b = ? ORDER BY id", a, b))
 
     def acts(self, round: int) -> list[Row]:
         """What was done in a round about chosen questions and not undone, withdrawals included."""
-        return list(
-            self._rows("SELECT {} FROM acts WHERE round = ? AND strategy != ? ORDER BY id", round, AUDIT)
-        )
+        sql = "SELECT {} FROM acts WHERE round = ? AND strategy NOT IN (?, ?) ORDER BY id"
+        return list(self._rows(sql, round, AUDIT, IMPORT))
 
     def given(self, since: int = 0) -> int:
         """How many answers people have given from a round on, those that were asked again each time."""
@@ -327,9 +338,17 @@ class Store:
         """What stands, as columns; of all rounds, or of those from ``since`` up to ``upto``; with or
         without the answers that are held back from learning, or those alone."""
         rows = self._db.execute(
-            "SELECT a, b, verdict FROM standing "
-            "WHERE round BETWEEN ? AND ? AND CASE strategy WHEN ? THEN ? ELSE ? END ORDER BY id",
-            (since, EVER if upto is None else upto, AUDIT, held_back, not only_held_back),
+            "SELECT a, b, verdict FROM acts "  # the last act of those rounds: what came later was not known
+            "WHERE id IN (SELECT max(id) FROM acts WHERE round <= :upto GROUP BY a, b, annotator) "
+            "AND verdict != 0 AND round >= :since AND CASE strategy WHEN :audit THEN :held ELSE :others END "
+            "ORDER BY id",
+            {
+                "since": since,
+                "upto": EVER if upto is None else upto,
+                "audit": AUDIT,
+                "held": held_back,
+                "others": not only_held_back,
+            },
         )
         a, b, verdicts = _columns(rows, 3)
         return Answers.of(Pairs.of(a, b), verdicts)
@@ -353,9 +372,10 @@ class Store:
         """How much came after this row that changes what is to be learnt: answers that were not undone,
         and undos of what was said before it."""
         (count,) = self._db.execute(
-            "SELECT (SELECT count(*) FROM acts WHERE id > :row AND strategy != :audit) "
+            "SELECT (SELECT count(*) FROM acts WHERE id > :row AND strategy != :audit "
+            "AND NOT (verdict = 0 AND entered IS :machine)) "
             "+ (SELECT count(*) FROM answers WHERE id > :row AND undoes <= :row AND strategy != :audit)",
-            {"row": row, "audit": AUDIT},
+            {"row": row, "audit": AUDIT, "machine": MACHINE},
         ).fetchone()
         return int(count)
 
@@ -568,7 +588,7 @@ class Store:
         """The oldest that has no vector of this round's model yet."""
         row = self._db.execute(
             "SELECT id, pixels, round, vector, error FROM queries WHERE error IS NULL "
-            "AND (round IS NULL OR round < ?) ORDER BY made LIMIT 1",
+            "AND round IS NOT ? ORDER BY made LIMIT 1",
             (round,),
         ).fetchone()
         return None if row is None else Query(*row)

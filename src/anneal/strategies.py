@@ -42,15 +42,11 @@ def mgue(
     """Metric-guided: the pairs nearest the threshold between similar and dissimilar, moved by the
     snapshot's lean where it has one. The threshold is the paper's α_t, from the moments of all known pairs;
     or ``logistic``: where the answers given, without what follows from them, are as likely either way."""
-    found = uncertainty.moments(snapshot.vectors, snapshot.known)
-    if not found.complete or len(np.unique(snapshot.images)) < 2:
+    if len(np.unique(snapshot.images)) < 2:
         return cold(snapshot, n, rng)
-    limit = uncertainty.mgue_threshold(found, lam)
-    if threshold == "logistic" and snapshot.asked is not None:
-        asked = snapshot.asked
-        settled = asked.verdicts != Verdict.UNSURE
-        s = pairwise(snapshot.vectors, asked.pairs[settled])
-        _, limit = uncertainty.chance_similar(s, asked.verdicts[settled] == Verdict.SIMILAR)
+    limit = mgue_limit(snapshot, lam, threshold)
+    if np.isnan(limit):
+        return cold(snapshot, n, rng)
     similarity = cosine(snapshot.vectors)
     if snapshot.lean:
         level = levels(snapshot.vectors, snapshot.images, limit, rng) * np.exp(snapshot.lean)
@@ -60,6 +56,17 @@ def mgue(
         return uncertainty.mgue_score(similarity(rows, columns), limit)
 
     return _diverse(snapshot, score, n, rng, widen, diversity)
+
+
+def mgue_limit(snapshot: Snapshot, lam: float = 3.0, threshold: str = "moments") -> float:
+    """The similarity at which MGUE asks, before any lean; nan until both kinds of pair are known."""
+    found = uncertainty.moments(snapshot.vectors, snapshot.known)
+    asked = snapshot.asked
+    if threshold == "moments" or asked is None or not found.complete:
+        return uncertainty.mgue_threshold(found, lam) if found.complete else float("nan")
+    settled = asked.verdicts != Verdict.UNSURE
+    s = pairwise(snapshot.vectors, asked.pairs[settled])
+    return uncertainty.chance_similar(s, asked.verdicts[settled] == Verdict.SIMILAR)[1]
 
 
 def bcgue(
