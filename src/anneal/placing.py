@@ -29,9 +29,10 @@ OVERLAP = 0.2  # from which on two groups may be one
 
 def order(snapshot: Snapshot, n: int, rng: np.random.Generator, *, join: bool = True) -> Order:
     """What the next n questions are about. Groups to be joined come first, then images to be placed, the
-    most wanted first: one of each of many clusters while nothing is known, then those whose group is most doubtful, one of
-    each cluster. In doubt is where the space as it is and the frozen one tell different groups: what the
-    network has once learnt it no longer doubts, and the frozen features cannot be talked into anything."""
+    most wanted first: one of each of many clusters while nothing is known, then those whose group is most
+    doubtful, again one of each cluster. In doubt is where the space as it is and the frozen one tell
+    different groups: what the network has once learnt it no longer doubts, and the frozen features cannot
+    be talked into anything."""
     known, images = snapshot.known, pool(snapshot.images, snapshot.known, rng)
     left = rng.permutation(images[known.sizes[known.group[images]] == 1])  # the generator breaks ties
     joins, first = Pairs.none(), left

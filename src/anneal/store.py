@@ -288,10 +288,10 @@ class Store:
         sql = f"SELECT {{}} FROM acts AS w WHERE verdict = 0 AND entered = ? AND NOT EXISTS ({later})"
         return list(self._rows(f"{sql} ORDER BY id", MACHINE))
 
-    def doubted(self) -> set[tuple[int, int]]:
+    def doubted(self) -> frozenset[tuple[int, int]]:
         """The pairs of which the machine has withdrawn an answer, whatever was said since."""
         rows = self._db.execute("SELECT a, b FROM acts WHERE verdict = 0 AND entered = ?", (MACHINE,))
-        return {(a, b) for a, b in rows}
+        return frozenset((a, b) for a, b in rows)
 
     def acts_about(self, a: int, b: int) -> list[Row]:
         """All that was done about a pair and not undone."""
