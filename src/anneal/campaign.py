@@ -471,8 +471,9 @@ class Campaign:
             row = self.store.row(done)  # sent a second time
             return None if row is None else (row.a, row.b)
         if undoes is None:
-            row = self.store.last_act(annotator)  # and what the machine made of it
-            rows = [] if row is None else self.store.acts_on(row)
+            row = self.store.last_act(annotator)
+            acts = [] if row is None else self.store.acts_on(row)
+            rows = acts[:1] + [act for act in acts[1:] if act.entered == MACHINE]  # what was made of it
         else:  # and with it whatever was said of the pair after it
             number = self.store.row_of(undoes)
             row = None if number is None else self.store.row(number)
