@@ -30,6 +30,7 @@ check: $(READY)
 bench: $(READY)
 	$(BIN)/python bench/mining.py
 	$(BIN)/python bench/training.py
+	$(BIN)/python bench/questions.py
 
 results: $(READY)
 	$(BIN)/python docs/write.py

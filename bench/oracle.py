@@ -16,7 +16,6 @@ import subprocess
 import sys
 import time
 import urllib.request
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -67,12 +66,13 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("data", type=Path)
     parser.add_argument("--answers", type=int, default=1845)
+    parser.add_argument("--strategy", default="place")
     parser.add_argument("--per-round", type=int, default=369)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--audit", type=float, default=0.1)
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "anneal")
     given = parser.parse_args()
-    plan = Plan(per_round=given.per_round, seed=given.seed, audit=given.audit)
+    plan = Plan(strategy=given.strategy, per_round=given.per_round, seed=given.seed, audit=given.audit)
     archive = open_archive(given.data, plan.px, given.cache)
     backbone = backbones.load(plan.backbone)
     stage = simulate.Stage.of(archive, backbone, plan)
@@ -121,9 +121,8 @@ def main() -> None:
         print(f"covered {sum(covered)} of {len(covered)}; advice: {told['advice']['text']}")
         print(f"share of similar answers by round: {shares}")
         rounds = given.answers // given.per_round - 1
-        asked = replace(plan, strategy="mgue")
-        beside = simulate.campaign_at(Path(scratch) / "beside", archive, asked, split.train)
-        played = simulate.Simulation(asked, ("mgue",), rounds)
+        beside = simulate.campaign_at(Path(scratch) / "beside", archive, plan, split.train)
+        played = simulate.Simulation(plan, (plan.strategy,), rounds)
         rows = [row for row, _ in simulate.play(stage, beside, split, played, 0)]
         turns = f"{given.answers} answers, {len(covered) - 1} turns, {seconds:.0f} s"
         print(f"through the page, {turns}: mAP@5 {live['map5_min']:.4f}")

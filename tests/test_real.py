@@ -40,7 +40,7 @@ def test_a_short_campaign_from_no_labels_beats_the_frozen_features(
     folder = str(data.parent / name) if "/" in name else name
     plan = Plan(backbone=folder, px=96, per_round=60, seed=1)
     stage = Stage.of(open_archive(real, plan.px, cache), backbones.load(folder), plan)
-    rows = simulate.simulate(stage, Simulation(plan, ("mgue",), rounds=3, trials=2), tmp_path)
+    rows = simulate.simulate(stage, Simulation(plan, ("place",), rounds=3, trials=2), tmp_path)
     about = json.loads((tmp_path / "run.json").read_text())
     frozen = sum(scores["map5_min"] for scores in about["frozen"]) / 2
     last = sum(row["map5_min"] for row in rows if row["round"] == 3) / 2
