@@ -99,7 +99,7 @@ def test_what_may_be_a_slip_is_asked_until_two_answers_agree(
         assert campaign.second_look(vectors) == [(0, 3)]
         assert campaign.second_look(vectors) == [(0, 3)]  # still waiting
         assert verdict_of(campaign, (0, 3)) is None  # it does not count meanwhile
-        assert campaign.doubted((0, 3))
+        assert (0, 3) in campaign.store.doubted()
         campaign.answer(0, 3, verdict)
     assert campaign.second_look(vectors) == []
     assert verdict_of(campaign, (0, 3)) == said[-1]
@@ -192,7 +192,7 @@ def test_undo_of_a_doubted_answer_takes_the_doubt_with_it(campaign: Campaign) ->
     campaign.answer(0, 60, SIMILAR)
     assert campaign.second_look(vectors) == [(0, 60)]
     assert campaign.undo() == (0, 60)
-    assert not campaign.doubted((0, 60))
+    assert (0, 60) not in campaign.store.doubted()
     campaign.answer(0, 60, DISSIMILAR)
     assert campaign.second_look(vectors) == []
     assert verdict_of(campaign, (0, 60)) == DISSIMILAR

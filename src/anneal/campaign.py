@@ -536,7 +536,8 @@ class Campaign:
         withdrawn. ``vectors`` is the space they were asked in, which has not learnt from them."""
         if not self.plan.recheck:
             return []
-        number = self.store.questions().round
+        queue = self.store.questions()
+        number = queue.round
         said: dict[Pair, list[Row]] = defaultdict(list)
         for act in self.store.acts(number):
             said[act.a, act.b].append(act)
@@ -553,7 +554,7 @@ class Campaign:
             doubted += [row for _, row in order if not self._sure(row)][:1]  # of like ones the newest
         unsure = {row.id: (row.a, row.b) for row in doubted if not self._sure(row)}
         waiting = self.store.waiting()
-        queued = set(self.store.questions().pairs) if waiting else set()
+        queued = set(queue.pairs)
         if lost := [row for row in waiting if (row.a, row.b) not in queued]:  # since another round
             names = tuple(row.strategy for row in lost)
             self.store.queue_more(
@@ -562,10 +563,6 @@ class Campaign:
         if unsure:
             self.again(list(unsure), by=MACHINE)
         return list(dict.fromkeys([*((row.a, row.b) for row in waiting), *unsure.values()]))
-
-    def doubted(self, pair: Pair) -> bool:
-        """Whether an answer on this pair was taken for a slip."""
-        return any(act.entered == MACHINE and not act.verdict for act in self.store.acts_about(*pair))
 
     def _sure(self, row: Row) -> bool:
         """Whether a pair need not be asked again: two like answers settle it, or a third, or the person's

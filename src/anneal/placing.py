@@ -38,8 +38,8 @@ def order(snapshot: Snapshot, n: int, rng: np.random.Generator, *, join: bool = 
     joins, first = Pairs.none(), left
     if not np.isin(known.members, images).any():
         if len(left) > 2:
-            typical = density(snapshot.vectors, left)
-            first = left[best_per_cluster(snapshot.vectors[left], typical, min(CENTRES, n, len(left)), rng)]
+            near = density(snapshot.vectors, left)  # any of each cluster, those among near neighbours first
+            first = left[best_per_cluster(snapshot.vectors[left], near, min(CENTRES, n, len(left)), rng)]
         return Order(joins, np.concatenate([first, left[~np.isin(left, first)]]))
     found = spread(snapshot.vectors, images, known)
     if join:

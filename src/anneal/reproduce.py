@@ -102,7 +102,18 @@ def experiment(
 ) -> list[Row]:
     """One of EXPERIMENTS, ``all`` of them, or ``choices``: played, drawn and reported into ``out``."""
     if name in COLD:
-        return from_nothing(name, archive, preset, plan, out, rounds, trials, jobs, only, watch, tell)
+        every_player = from_nothing(name, plan, rounds)
+        if unknown := set(only) - set(every_player):
+            raise UsageError(f"--only {', '.join(sorted(unknown))}: {name} has {', '.join(every_player)}.")
+        players = {player: its for player, its in every_player.items() if not only or player in only}
+        inner = name == "parts"  # on images that no trial is tested on
+        rows = run(archive, players, out, trials=trials, jobs=jobs, inner=inner, watch=watch, tell=tell)
+        if name == "beyond":
+            for ending in ("png", "pdf"):
+                answers(rows, preset.name, preset.title, out / f"answers.{ending}")
+        table = report.curve_table(report.curves(rows))
+        write_text(out / "report.md", f"# {preset.title}: {name}\n\n{table}\n")
+        return rows
     inner = name == "choices"
     every = {"choices": choices(plan)} if inner else figures(plan)
     if name not in (*every, "all"):
@@ -211,37 +222,13 @@ COLD = {"beyond": beyond, "noise": noise, "parts": parts}
 """Experiments that begin with nothing known."""
 
 
-def from_nothing(
-    name: str,
-    archive: Archive,
-    preset: Preset,
-    plan: Plan,
-    out: Path,
-    rounds: int,
-    trials: int,
-    jobs: int,
-    only: Sequence[str] = (),
-    watch: Watch = unwatched,
-    tell: Tell = untold,
-) -> list[Row]:
-    """One of COLD, with the defaults of the product; ``parts`` on images that no trial is tested on."""
+def from_nothing(name: str, plan: Plan, rounds: int) -> dict[str, Simulation]:
+    """The players of one of COLD, with the defaults of the product."""
     product = replace(Plan(), backbone=plan.backbone, px=plan.px, seed=plan.seed, per_round=plan.per_round)
-    every = COLD[name](product)
-    if unknown := set(only) - set(every):
-        raise UsageError(f"--only {', '.join(sorted(unknown))}: {name} has {', '.join(every)}.")
-    players = {
+    return {
         player: Simulation(its, (its.strategy,), rounds - 1, 1, "cold", rate)
-        for player, (its, rate) in every.items()
-        if not only or player in only
+        for player, (its, rate) in COLD[name](product).items()
     }
-    inner = name == "parts"
-    rows = run(archive, players, out, trials=trials, jobs=jobs, inner=inner, watch=watch, tell=tell)
-    found = report.curves(rows)
-    if name == "beyond":
-        for ending in ("png", "pdf"):
-            answers(rows, preset.name, preset.title, out / f"answers.{ending}")
-    write_text(out / "report.md", f"# {preset.title}: {name}\n\n{report.curve_table(found)}\n")
-    return rows
 
 
 def answers(rows: Sequence[Row], archive: str, title: str, path: Path) -> None:

@@ -2,8 +2,8 @@
 
 With the full closure one wrong answer turns into many wrong pairs, so an answer is looked at twice where
 it says what the model would hardly have thought, where it joins two groups that are both large, and where
-it is part of a contradiction. Two like answers on a pair settle it, and so does a third: the last word
-is always that of the majority.
+it is part of a contradiction. Two like answers on a pair settle it, and so does a third, which is then that
+of the majority; whoever is unsure the second time has settled it too.
 """
 
 from __future__ import annotations

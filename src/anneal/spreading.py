@@ -84,9 +84,9 @@ def _graph(vectors: Floats, images: Ids) -> csr_array:
 def presumed(spread: Spread, known: Relations, least: float) -> Relations:
     """What is known, and of every image whose likeliest group has at least this share, that it belongs to
     it: to train with, never to ask by."""
-    alone = known.sizes[known.group[spread.images]] == 1
-    sure = np.flatnonzero(alone & (spread.share.max(axis=1, initial=0) >= least))
-    sure = sure[~np.isin(spread.images[sure], known.members)]
+    sure = np.flatnonzero(
+        (spread.share.max(axis=1, initial=0) >= least) & ~np.isin(spread.images, known.members)
+    )
     group = known.group.copy()
     group[spread.images[sure]] = spread.groups[spread.share[sure].argmax(axis=1)]
     return Relations(group, known.links, known.aside)

@@ -4,6 +4,7 @@ encodes the images people bring to search with. It talks to the page through the
 from __future__ import annotations
 
 import os
+import sqlite3
 import sys
 import threading
 import time
@@ -109,7 +110,7 @@ def _encode_queries(folder: Path, stop: threading.Event) -> None:
             if found is not None:
                 backbone = backbone or backbones.load(campaign.plan.backbone)
                 _encode(campaign, found, backbone)
-        except Exception:  # a full disk, say: it is tried again
+        except (AnnealError, OSError, sqlite3.Error):  # a full disk, say: it is tried again
             traceback.print_exc()
             stop.wait(2)
         stop.wait(0 if found else LOOK)

@@ -134,8 +134,8 @@ class Desk:
         """What to show now and load ahead. Where each question depends on the answers before it, few."""
         campaign = self.campaign
         taken = campaign.take(annotator, holder, min(n, AHEAD) if campaign.one_by_one else n, shown)
-        again = {pair: {"again": True} if campaign.doubted(pair) else {} for pair in taken}
-        return [{"a": a, "b": b, **again[a, b]} for a, b in taken]
+        doubted = campaign.store.doubted()
+        return [{"a": a, "b": b, **({"again": True} if (a, b) in doubted else {})} for a, b in taken]
 
     def carry_out(self, event: Event, annotator: str) -> dict[str, Any]:
         """One event; its outcome, or why it can never be carried out. Whatever else goes wrong is raised:
