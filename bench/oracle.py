@@ -24,8 +24,9 @@ import numpy as np
 
 from anneal import backbones, cycle, simulate
 from anneal.archive import open_archive
-from anneal.campaign import Campaign, Plan
+from anneal.campaign import Campaign
 from anneal.pairs import Floats, Ids
+from anneal.plan import Plan
 
 
 def call(address: str, path: str, sent: dict[str, Any] | None = None) -> Any:

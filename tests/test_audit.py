@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from anneal import audit, quality
 from anneal.archive import Archive, open_archive
-from anneal.campaign import FROZEN, Campaign, Plan
+from anneal.campaign import FROZEN, Campaign
 from anneal.index import unit
 from anneal.pairs import Answers, Floats, Pairs, Verdict
+from anneal.plan import Plan
 from anneal.store import AUDIT, Questions
 from anneal.transitivity import Relations, full
 

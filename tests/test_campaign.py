@@ -18,10 +18,11 @@ import pytest
 from sklearn.metrics import cohen_kappa_score
 
 from anneal.archive import Archive, open_archive
-from anneal.campaign import FROZEN, Campaign, Plan, Standing, label_pairs
+from anneal.campaign import FROZEN, Campaign, Standing, label_pairs
 from anneal.errors import AnnealError, ArchiveError, CampaignError, UsageError
 from anneal.index import unit
 from anneal.pairs import UNKNOWN, Pairs, Verdict
+from anneal.plan import Plan
 from anneal.quality import Estimate
 from anneal.store import AUDIT, Audit, Event, Questions, Store
 

@@ -11,10 +11,11 @@ import pytest
 from PIL import Image
 
 from anneal.archive import Archive, open_archive
-from anneal.campaign import Campaign, Plan
+from anneal.campaign import Campaign
 from anneal.errors import AnnealError, UsageError
 from anneal.exchange import take_in, write_out
 from anneal.pairs import Pairs, Verdict
+from anneal.plan import Plan
 from anneal.store import AUDIT, Questions
 
 SIMILAR, DISSIMILAR, UNSURE = Verdict

@@ -10,9 +10,10 @@ import pytest
 
 from anneal import audit, backbones, cycle, model, quality
 from anneal.archive import Archive, open_archive
-from anneal.campaign import FROZEN, Campaign, Plan
+from anneal.campaign import FROZEN, Campaign
 from anneal.index import unit
 from anneal.pairs import Answers, Floats, Pairs, Verdict
+from anneal.plan import Plan
 from anneal.store import AUDIT, Audit, Questions
 from anneal.transitivity import none
 

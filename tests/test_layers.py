@@ -36,6 +36,7 @@ ORDER = [
     "model",
     "embed",
     "train",
+    "plan",
     "campaign",
     "audit",
     "exchange",

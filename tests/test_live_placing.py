@@ -10,8 +10,9 @@ import pytest
 
 from anneal import backbones, cycle, placing
 from anneal.archive import open_archive
-from anneal.campaign import FROZEN, Campaign, Pair, Plan, pairs_of, with_lot
+from anneal.campaign import FROZEN, Campaign, Pair, pairs_of, with_lot
 from anneal.pairs import UNKNOWN, Ids, Pairs, Verdict
+from anneal.plan import Plan
 from anneal.snapshot import Order, Snapshot
 from anneal.store import AUDIT, Event, Questions
 

@@ -21,9 +21,10 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 
 from anneal import cycle
 from anneal.archive import reopen
-from anneal.campaign import Campaign, Plan
+from anneal.campaign import Campaign
 from anneal.index import unit
 from anneal.kept import Kept
+from anneal.plan import Plan
 from served import label, page_of, wait_for
 
 pytestmark = pytest.mark.xdist_group("processes")  # each starts several: one after another

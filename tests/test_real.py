@@ -9,7 +9,7 @@ import pytest
 
 from anneal import backbones, simulate
 from anneal.archive import open_archive
-from anneal.campaign import Plan
+from anneal.plan import Plan
 from anneal.simulate import Simulation, Stage
 
 

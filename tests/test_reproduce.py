@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from anneal.archive import Archive, open_archive
-from anneal.campaign import Plan
 from anneal.errors import UsageError
+from anneal.plan import Plan
 from anneal.reproduce import COLD, PAPER, PRESETS, cast, choices, figures, settings
 from anneal.simulate import campaign_at, inner_split, split_of
 from anneal.trials import FIELDS

@@ -17,8 +17,9 @@ import pytest
 
 from anneal import backbones, metrics, simulate
 from anneal.archive import Archive, open_archive
-from anneal.campaign import Campaign, Plan
+from anneal.campaign import Campaign
 from anneal.errors import UsageError
+from anneal.plan import Plan
 from anneal.simulate import (
     COLUMNS,
     Row,

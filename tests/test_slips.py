@@ -8,9 +8,10 @@ import pytest
 
 from anneal import slips
 from anneal.archive import open_archive
-from anneal.campaign import Campaign, Plan
+from anneal.campaign import Campaign
 from anneal.index import unit
 from anneal.pairs import Answers, Floats, Pairs, Verdict
+from anneal.plan import Plan
 from anneal.store import IMPORT, MACHINE, Questions
 from anneal.transitivity import full
 

@@ -23,9 +23,10 @@ from PIL import Image
 
 from anneal import audit, cycle
 from anneal.archive import open_archive
-from anneal.campaign import FROZEN, Campaign, Plan
+from anneal.campaign import FROZEN, Campaign
 from anneal.index import unit
 from anneal.pairs import Answers, Pairs, Verdict
+from anneal.plan import Plan
 from anneal.store import Audit, Questions
 from anneal.transitivity import none
 from served import Site, page_of

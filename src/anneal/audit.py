@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from anneal import quality
-from anneal.campaign import FROZEN, Campaign, Pair, Plan, pairs_of
+from anneal.campaign import FROZEN, Campaign, Pair, pairs_of
 from anneal.index import nearest
 from anneal.pairs import UNKNOWN, Floats, Ids, Pairs, Verdict
+from anneal.plan import Plan
 from anneal.store import AUDIT, Audit, Questions
 from anneal.transitivity import Relations
 

@@ -135,8 +135,8 @@ def init(
 
     Example: [bold]anneal init photos/ --campaign my-campaign[/]
     """
-    from anneal.campaign import Plan
     from anneal.errors import UsageError
+    from anneal.plan import Plan
 
     network = str(Path(backbone).resolve()) if Path(backbone).is_dir() else backbone  # wherever one stands
     plan = Plan(
@@ -430,7 +430,7 @@ def simulate(
 
     Example: [bold]anneal simulate UCMerced/ --strategy mgue,random --initial labelled:84 --trials 3[/]
     """
-    from anneal.campaign import Plan
+    from anneal.plan import Plan
 
     plan = Plan(
         backbone=backbone,

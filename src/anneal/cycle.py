@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from anneal import audit, backbones, embed, model, uncertainty
 from anneal.archive import Archive, Progress, silent
 from anneal.backbones import Backbone
-from anneal.campaign import FROZEN, Campaign, Plan
+from anneal.campaign import FROZEN, Campaign
 from anneal.diversity import DIVERSITIES
 from anneal.errors import UsageError
 from anneal.index import unit
@@ -23,6 +23,7 @@ from anneal.kept import disk
 from anneal.mining import pairwise
 from anneal.model import Depth, Encoder, Shape, Space, searched
 from anneal.pairs import Answers, Floats, Ids, Pairs, Verdict
+from anneal.plan import Plan
 from anneal.spreading import pool, presumed, spread
 from anneal.store import Questions
 from anneal.strategies import Select, Snapshot, Strategy, cold, levels, mgue_limit, named

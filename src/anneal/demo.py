@@ -8,10 +8,11 @@ import numpy as np
 
 from anneal import backbones, plots, scenes
 from anneal.archive import Archive, open_archive
-from anneal.campaign import Campaign, Plan
+from anneal.campaign import Campaign
 from anneal.cycle import Watch, unwatched
 from anneal.index import nearest, unit
 from anneal.pairs import Floats, Ids
+from anneal.plan import Plan
 from anneal.simulate import Simulation, Stage, Tell, replay, simulate, split_of, untold
 
 PER_KIND, PX = 40, 128

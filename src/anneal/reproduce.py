@@ -11,11 +11,11 @@ import numpy as np
 
 from anneal import plots, report
 from anneal.archive import Archive
-from anneal.campaign import Plan
 from anneal.cycle import Watch, unwatched
 from anneal.errors import UsageError
 from anneal.index import nearest
 from anneal.kept import write_text
+from anneal.plan import Plan
 from anneal.report import ASKED, LAMBDAS, LEVELS
 from anneal.simulate import Row, Simulation, Tell, Truth, split_of, untold
 from anneal.trials import TRIALS, Task, run, spaces

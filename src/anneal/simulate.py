@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from anneal import embed, metrics, plots
 from anneal.archive import SPLITS, Archive
 from anneal.backbones import Backbone
-from anneal.campaign import Campaign, Pair, Plan, pairs_of
+from anneal.campaign import Campaign, Pair, pairs_of
 from anneal.cycle import (
     Learned,
     Watch,
@@ -40,6 +40,7 @@ from anneal.index import nearest, unit
 from anneal.kept import write_text
 from anneal.model import Depth
 from anneal.pairs import Answers, Floats, Ids, Pairs, Verdict
+from anneal.plan import Plan
 from anneal.store import Questions
 from anneal.strategies import Snapshot, Strategy
 

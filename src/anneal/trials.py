@@ -26,12 +26,13 @@ from threadpoolctl import threadpool_limits
 
 from anneal import backbones, report
 from anneal.archive import SPLITS, Archive, reopen
-from anneal.campaign import Campaign, Plan
+from anneal.campaign import Campaign
 from anneal.cycle import Watch, unwatched
 from anneal.errors import UsageError
 from anneal.index import unit
 from anneal.kept import disk, write_text
 from anneal.pairs import Floats
+from anneal.plan import Plan
 from anneal.simulate import (
     COLUMNS,
     Row,
