@@ -94,12 +94,12 @@ class Answers:
         verdicts = np.concatenate([self.verdicts, more.verdicts])
         return Answers(self.pairs.then(more.pairs), verdicts)
 
-    def without(self, rows: set[int]) -> Answers:
-        """Those that say something else than these rows do."""
+    def unsure(self, rows: set[int]) -> Answers:
+        """With no verdict but unsure on what these rows say."""
         said = list(zip(self.pairs, self.verdicts.tolist(), strict=True))
         unsaid = {said[row] for row in rows}
-        left = np.array([one not in unsaid for one in said], dtype=bool)
-        return Answers(self.pairs[left], self.verdicts[left])
+        left = [Verdict.UNSURE if one in unsaid else one[1] for one in said]
+        return Answers.of(self.pairs, left)
 
     def given(self, verdict: Verdict) -> Pairs:
         """The pairs that got this verdict."""

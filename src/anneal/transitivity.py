@@ -132,8 +132,8 @@ class Contradiction:
 
 @dataclass(frozen=True)
 class Closure:
-    """What follows from the answers. What a contradiction touches implies nothing until somebody
-    settles it: the answers themselves stand as they were given."""
+    """What follows from the answers. What contradicts each other implies nothing until somebody settles
+    it."""
 
     relations: Relations
     contradictions: tuple[Contradiction, ...]
@@ -170,7 +170,7 @@ def single(n: int, answers: Answers) -> Closure:
         far = _row(answers, over, other, Verdict.DISSIMILAR)
         found.add(_path(answers, similar, a, b) | {near, far})
     if found:  # what a contradiction touches implies nothing, however often it was said
-        step, across = _step(*_settled(n, answers.without({row for rows in found for row in rows})))
+        step, across = _step(*_settled(n, answers.unsure({row for rows in found for row in rows})))
     near, far = similar + _without(step, answered), dissimilar + _without(across, answered)
     return Closure(_explicit(n, answers, near, far, contested.then(both)), _contradictions(found))
 
@@ -178,33 +178,20 @@ def single(n: int, answers: Answers) -> Closure:
 def full(n: int, answers: Answers) -> Closure:
     """Every step: groups are the connected components of the similar answers, and a dissimilar
     answer parts two whole groups. A dissimilar answer *inside* a component contradicts the path of
-    similar answers that holds the component together; such a component is not made a group."""
-    similar, dissimilar = _settled(n, answers)
+    similar answers between its two images: all of these count as unsure."""
+    similar, _ = _settled(n, answers)
     _, component = connected_components(similar, directed=False)
-    component = component.astype(np.int64)
     rows = np.flatnonzero(answers.verdicts == Verdict.DISSIMILAR)
-    apart = answers.pairs[rows]
-    inside = component[apart.a] == component[apart.b]
-    found: set[frozenset[int]] = set()
-    for row, (a, b) in zip(rows[inside], apart[inside], strict=True):
-        found.add(frozenset([int(row)]) | _path(answers, similar, a, b))
-
-    contested = np.isin(component, component[apart.a[inside]])
-    group = component
-    if contested.any():
-        group = np.where(contested, component.max(initial=0) + 1 + np.arange(n), component)
-        group = np.unique(group, return_inverse=True)[1].astype(np.int64)
+    rows = rows[component[answers.pairs.a[rows]] == component[answers.pairs.b[rows]]]
+    inside = zip(rows.tolist(), answers.pairs[rows], strict=True)
+    found = {frozenset([row]) | _path(answers, similar, a, b) for row, (a, b) in inside}
+    if found:
+        answers = answers.unsure({row for one in found for row in one})
+        _, component = connected_components(_settled(n, answers)[0], directed=False)
+    group, apart = component.astype(np.int64), answers.given(Verdict.DISSIMILAR)
     groups = int(group.max(initial=-1)) + 1
-    together = answers.given(Verdict.SIMILAR)
-    together = together[contested[together.a]]
-    both = _edges(similar.multiply(dissimilar))
-    links = _link(
-        groups,
-        _symmetric(groups, group[together.a], group[together.b]),
-        _symmetric(groups, group[apart.a], group[apart.b]),
-        Pairs.of(group[both.a], group[both.b]),
-    )
-    aside = answers.given(Verdict.UNSURE).then(both)
+    links = _symmetric(groups, group[apart.a], group[apart.b], Verdict.DISSIMILAR)
+    aside = answers.given(Verdict.UNSURE)
     relations = Relations(group, links, _symmetric(n, aside.a, aside.b, Verdict.UNSURE))
     return Closure(relations, _contradictions(found))
 
@@ -252,8 +239,6 @@ def _without(matrix: csr_array, mask: csr_array) -> csr_array:
 
 def _link(groups: int, similar: csr_array, dissimilar: csr_array, aside: Pairs) -> csr_array:
     """One matrix of verdicts out of two of 0/1, nothing where a pair is set aside."""
-    if not similar.nnz and not len(aside):  # as it mostly is, where groups hold what is similar
-        return csr_array(dissimilar * np.int8(Verdict.DISSIMILAR)).astype(np.int8)
     hidden = _symmetric(groups, aside.a, aside.b)
     near, far = _without(similar, hidden), _without(dissimilar, hidden)  # now disjoint
     links = csr_array(near * int(Verdict.SIMILAR) + far * int(Verdict.DISSIMILAR))
