@@ -75,8 +75,9 @@ def expected(campaign: Campaign, round_: int, answers: int, model: int = FROZEN)
     """What the strategy asks next, by itself."""
     known = campaign.closure().relations
     vectors = np.load(campaign.round_folder(model) / "vectors.npy")
-    joins = Pairs(*np.load(campaign.round_folder(model) / "joins.npy").T)
-    now = Snapshot(vectors, campaign.images, known, order=Order(joins, order_of(campaign, model)))
+    joins, beside = (np.load(campaign.round_folder(model) / f"{name}.npy") for name in ("joins", "beside"))
+    order = Order(Pairs(*joins.T), order_of(campaign, model), beside)
+    now = Snapshot(vectors, campaign.images, known, order=order)
     (pair,) = placing.place(now, 1, campaign.plan.rng(7, round_, answers))
     return pair
 

@@ -93,6 +93,38 @@ def test_the_images_between_two_groups_are_the_most_doubtful() -> None:
     assert all(14 <= i <= 26 for i in first.tolist())
 
 
+def test_an_image_is_asked_first_beside_the_group_that_its_neighbours_tell() -> None:
+    """Image 20 is nearest to 0, which belongs to other images, and lies among those of the second group."""
+    rng = seed(1)
+    middles = np.repeat(np.eye(4)[:2], [10, 10], axis=0)
+    vectors = unit(middles + 0.1 * rng.normal(size=(20, 4)))
+    stray = unit(np.array([[0.45, 0.55, 0, 0]]))
+    vectors = np.concatenate([vectors, stray])
+    vectors[0] = unit(stray + 0.05 * rng.normal(size=(1, 4)))[0]
+    said = [(0, i, SIMILAR) for i in range(1, 6)] + [(10, i, SIMILAR) for i in range(11, 16)]
+    snapshot = shown(vectors, *said, (0, 10, DISSIMILAR))
+    assert int(np.argmax(vectors[:20] @ vectors[20])) == 0
+    wanted = Order(Pairs.none(), np.array([20]), np.array([[12, 0]]))
+    assert list(placing.place(replace(snapshot, order=wanted), 1, seed(0))) == [(12, 20)]
+    refused = replace(shown(vectors, *said, (0, 10, DISSIMILAR), (12, 20, DISSIMILAR)), order=wanted)
+    assert list(placing.place(refused, 1, seed(0))) == [(0, 20)]  # the next one
+    news = replace(snapshot, order=replace(wanted, images=np.array([20, 0])))
+    assert list(placing.place(news, 1, seed(0))) == [(0, 20)]  # what has just found its place tells more
+
+
+def test_beside_whom_to_ask_is_a_member_of_each_of_the_likeliest_groups() -> None:
+    vectors, kind = world(4, 20, 0.6)
+    said = [(20 * k, 20 * k + i, SIMILAR) for k in range(4) for i in range(1, 6)]
+    decided = placing.order(shown(vectors, *said), 12, seed(0))
+    members = set(np.unique([one[:2] for one in said]).tolist())
+    assert decided.beside.shape[0] >= 12
+    assert decided.beside.shape[1] == placing.TRIES
+    assert set(decided.beside.ravel().tolist()) <= members
+    first = kind[decided.beside[:, 0]]
+    assert (first == kind[decided.images[: len(first)]]).mean() > 0.9
+    assert (kind[decided.beside[:, 1]] != first).all()
+
+
 def test_groups_that_lay_claim_to_the_same_images_are_joined_first() -> None:
     vectors, _ = world(2, 40, 0.3)
     halves = [(start, start + i, SIMILAR) for start in (0, 20, 40) for i in range(1, 5)]

@@ -61,6 +61,70 @@ def test_an_answer_that_joins_two_large_groups_is_suspect_and_one_that_adds_an_i
     assert slips.suspects(np.ones(5), slips.joins(before, grown), 0.15) == [4]
 
 
+def chained(*groups: range) -> list[tuple[int, int]]:
+    return [(i, i + 1) for ids in groups for i in ids[:-1]]
+
+
+def similar(*pairs: tuple[int, int]) -> Answers:
+    a, b = zip(*pairs, strict=True)
+    return Answers.of(Pairs.of(a, b), [SIMILAR] * len(pairs))
+
+
+def test_a_bridge_is_an_answer_without_which_a_group_would_fall_in_two() -> None:
+    answers = similar((0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (2, 4), (7, 8))  # 2, 3 and 4 in a circle
+    found = slips.bridges(answers, full(9, answers).relations)
+    assert sorted((row, sorted(part.tolist())) for row, part in found) == [(1, [0, 1])]
+    twice = answers.then(similar((1, 2)))  # two people said so
+    assert slips.bridges(twice, full(9, twice).relations) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_bridges_are_those_that_leaving_out_each_answer_finds(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = rng.integers(0, 30, (2, 34))
+    answers = similar(*((int(i), int(j)) for i, j in zip(a, b, strict=True) if i != j))
+    whole = full(30, answers).relations
+    expected = []
+    for row in range(len(answers)):
+        left = np.arange(len(answers)) != row
+        rest = full(30, Answers.of(answers.pairs[left], answers.verdicts[left])).relations
+        parts = [
+            np.flatnonzero(rest.group == rest.group[ids[row]]) for ids in (answers.pairs.a, answers.pairs.b)
+        ]
+        if set(parts[0]) != set(parts[1]) and min(map(len, parts)) >= slips.FEW:
+            expected.append((row, min(map(len, parts))))
+    assert sorted((row, len(part)) for row, part in slips.bridges(answers, whole)) == expected
+
+
+def places() -> Floats:
+    """Twenty images around each of three places."""
+    rng = np.random.default_rng(3)
+    middles = np.repeat(np.eye(8)[:3], 20, axis=0)
+    return unit(middles + 0.05 * rng.normal(size=(60, 8)))
+
+
+def test_the_frozen_features_speak_against_an_answer_that_joins_two_places() -> None:
+    frozen = places()
+    right = chained(range(10), range(10, 20), range(20, 40), range(40, 60))
+    answers = similar(*right, (19, 20))  # half of a place is taken for another
+    assert list(slips.against(frozen, answers, full(60, answers).relations)) == [(19, 20)]
+    answers = similar(*right, (9, 10))
+    assert list(slips.against(frozen, answers, full(60, answers).relations)) == []
+
+
+def test_the_frozen_features_speak_against_an_answer_that_parts_one_place() -> None:
+    frozen = places()
+    right = similar(*chained(range(10), range(10, 20), range(20, 40)))
+    told = right.then(Answers.of(Pairs.of([0, 0, 10], [10, 20, 20]), [DISSIMILAR] * 3))
+    assert list(slips.against(frozen, told, full(60, told).relations)) == [(0, 10)]
+    told = told.then(Answers.of(Pairs.of([5], [15]), [DISSIMILAR]))  # said of two pairs, it is no slip
+    assert list(slips.against(frozen, told, full(60, told).relations)) == []
+
+
+def test_nothing_speaks_against_no_answers() -> None:
+    assert list(slips.against(places(), Answers.none(), full(60, Answers.none()).relations)) == []
+
+
 # -- in a campaign -----------------------------------------------------------------------------------
 
 
@@ -205,3 +269,33 @@ def test_answers_from_elsewhere_are_not_doubted(campaign: Campaign) -> None:
     flipped[2] = DISSIMILAR
     campaign.answer_all(answers.pairs, flipped.tolist(), strategy=IMPORT)
     assert campaign.second_look(np.tile(line[:1], (campaign.size, 1))) == []
+
+
+def test_what_the_frozen_features_speak_against_is_asked_again_rounds_later(campaign: Campaign) -> None:
+    vectors = told(campaign)
+    campaign.store.finish_round(0, {}, Questions.of(Pairs.none(), 1, "place"))
+    assert campaign.second_look(vectors, [(0, 5)]) == [(0, 5)]
+    assert verdict_of(campaign, (0, 5)) is None
+    campaign.answer(0, 5, SIMILAR)
+    assert campaign.second_look(vectors, [(0, 5)]) == []  # twice the same
+    assert campaign.second_look(vectors, [(0, 7)]) == [(0, 7)]
+    for verdict in (DISSIMILAR, DISSIMILAR):
+        campaign.answer(0, 7, verdict)
+        assert campaign.second_look(vectors, [(0, 7)]) == [(0, 7)]  # two to one is little
+    campaign.answer(0, 7, DISSIMILAR)
+    assert campaign.second_look(vectors, [(0, 7)]) == []
+    assert verdict_of(campaign, (0, 7)) == DISSIMILAR
+
+
+def test_a_contradiction_of_settled_answers_is_settled_by_asking_them_again(campaign: Campaign) -> None:
+    vectors = told(campaign)
+    campaign.answer(1, 2, DISSIMILAR)  # 0 is similar to both
+    asked = []
+    while pairs := campaign.second_look(vectors):
+        (pair,) = pairs
+        asked.append(pair)
+        wrong = asked.count((1, 2)) == 1  # the same slip twice
+        campaign.answer(*pair, DISSIMILAR if wrong and pair == (1, 2) else SIMILAR)
+    assert asked[:3] == [(1, 2), (0, 1), (0, 2)] or asked[:3] == [(1, 2), (0, 2), (0, 1)]
+    assert verdict_of(campaign, (1, 2)) == SIMILAR
+    assert not campaign.contradictions()

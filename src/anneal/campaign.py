@@ -177,7 +177,7 @@ class Campaign:
         run dry while the machine learns, more are made up. What may have been a slip is asked again."""
         with self.store.alone():
             if self.has_vectors():
-                self.second_look(self.vectors())
+                self.second_look(self.vectors(), self._against())
             had = [(a, b) for a, b, whose in self.store.leases() if whose == holder]
             open_ = self._open(annotator, holder, n, (*shown, *had))
             if len(open_) < n and self._fill():
@@ -471,9 +471,10 @@ class Campaign:
             self.store.queue_more(asked, first=True)
         return len(pairs)
 
-    def second_look(self, vectors: Floats) -> list[Pair]:
-        """The pairs that are to be asked again: answers of this round that may be slips (``slips``) are
-        withdrawn. ``vectors`` is the space they were asked in, which has not learnt from them."""
+    def second_look(self, vectors: Floats, against: Iterable[Pair] = ()) -> list[Pair]:
+        """The pairs that are to be asked again: answers that may be slips (``slips``) are withdrawn.
+        ``vectors`` is the space this round is asked in, which has not learnt from its answers; ``against``
+        are the pairs on which the frozen features speak against an earlier answer."""
         if not self.plan.recheck:
             return []
         queue = self.store.questions()
@@ -486,13 +487,18 @@ class Campaign:
         chance = slips.chances(vectors, fresh, fresh)
         joined = slips.joins(self.before(number), fresh)
         earlier = self.store.doubted()
+        odd = set(against)
         doubted = [row for row in last if (row.a, row.b) in earlier]  # asked again: alike this time?
         doubted += [last[i] for i in slips.suspects(chance, joined, self.plan.recheck)]
+        again = [row for row in doubted if not self._sure(row, 1)]
+        said_before = (row for row in self._standing() if (row.a, row.b) in odd)
+        ours = (row for row in said_before if row.strategy not in (AUDIT, IMPORT))
+        again += [row for row in ours if not self._sure(row, 2)]
         for rows in self.contradictions():
             chance = slips.chances(vectors, _answers(rows), fresh)
-            order = sorted(zip(chance.tolist(), rows, strict=True), key=lambda one: (one[0], -one[1].id))
-            doubted += [row for _, row in order if not self._sure(row)][:1]  # of like ones the newest
-        unsure = {row.id: (row.a, row.b) for row in doubted if not self._sure(row)}
+            order = sorted(zip(map(self._lead, rows), chance, [-row.id for row in rows], rows, strict=True))
+            again += [row for *_, row in order if not self._sure(row, 3)][:1]  # of like ones the newest
+        unsure = {row.id: (row.a, row.b) for row in again}
         waiting = self.store.waiting()
         queued = set(queue.pairs)
         if lost := [row for row in waiting if (row.a, row.b) not in queued]:  # since another round
@@ -504,16 +510,23 @@ class Campaign:
             self.again(list(unsure), by=MACHINE)
         return list(dict.fromkeys([*((row.a, row.b) for row in waiting), *unsure.values()]))
 
-    def _sure(self, row: Row) -> bool:
-        """Whether a pair need not be asked again: two like answers settle it, or a third, or the person's
-        own correction."""
+    def _sure(self, row: Row, lead: int) -> bool:
+        """Whether a pair need not be asked again: it was, and what stands has been said so much more often
+        than anything else, or is that nobody can tell."""
+        return len(self._given(row)) > 1 and (row.verdict == Verdict.UNSURE or self._lead(row) >= lead)
+
+    def _lead(self, row: Row) -> int:
+        """How much more often a pair was given the verdict that stands than another. Who corrects themselves
+        has thought about it twice."""
+        given = self._given(row)
+        if (row.a, row.b) not in self.store.doubted():
+            return min(len(given), 2)
+        return 2 * given.count(row.verdict) - len(given)
+
+    def _given(self, row: Row) -> list[int]:
+        """All that was ever said of a pair, in order."""
         acts = self.store.acts_about(row.a, row.b)
-        given = [act.verdict for act in acts if act.verdict and act.entered != MACHINE]
-        doubted = any(act.entered == MACHINE and not act.verdict for act in acts)
-        once_more = (
-            given[-2] != given[-1] != Verdict.UNSURE if len(given) == 2 and doubted else len(given) < 2
-        )
-        return not once_more
+        return [act.verdict for act in acts if act.verdict and act.entered != MACHINE]
 
     def before(self, number: int) -> Relations:
         """What was known before a round."""
@@ -763,15 +776,20 @@ class Campaign:
         """Whether they are there: without them answering goes on all the same."""
         return (self.round_folder(self.serving()) / "vectors.npy").exists()
 
+    def _against(self) -> Pairs:
+        """The pairs on which the frozen features speak against what was said before the newest round."""
+        file = self.round_folder(self.newest()) / "against.npy"
+        return Pairs(*np.load(file).T) if file.exists() else Pairs.none()
+
     def _order(self) -> Order | None:
         """What the newest round wants to ask about; None if that is lost."""
         newest = self.newest()
         if self._orders is None or self._orders[0] != newest:
-            files = [self.round_folder(newest) / f"{name}.npy" for name in ("joins", "order")]
+            files = [self.round_folder(newest) / f"{name}.npy" for name in ("joins", "order", "beside")]
             if not all(file.exists() for file in files):
                 return None
-            joins, images = (np.load(file) for file in files)
-            self._orders = newest, Order(Pairs(*joins.T), images)
+            joins, images, beside = (np.load(file) for file in files)
+            self._orders = newest, Order(Pairs(*joins.T), images, beside)
         return self._orders[1]
 
     def vectors_of(self, model: int) -> Floats:

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from anneal import audit, backbones, embed, model, uncertainty
+from anneal import audit, backbones, embed, model, slips, uncertainty
 from anneal.archive import Archive, Progress, silent
 from anneal.backbones import Backbone
 from anneal.campaign import FROZEN, Campaign
@@ -174,7 +174,8 @@ def put_in_order(folder: Path, snapshot: Snapshot, plan: Plan, number: int) -> Q
     order = strategy_of(plan).order
     assert order is not None
     found = order(snapshot, plan.per_round, plan.rng(7, number))
-    save(folder, joins=np.column_stack([found.joins.a, found.joins.b]), order=found.images)
+    joins = np.column_stack([found.joins.a, found.joins.b])
+    save(folder, joins=joins, order=found.images, beside=found.beside)
     return Questions.of(Pairs.none(), number, plan.strategy)
 
 
@@ -213,6 +214,9 @@ def turn(campaign: Campaign, backbone: Backbone, watch: Watch = unwatched) -> Le
             asked = put_in_order(folder, used.snapshot, plan, number + 1)
         else:
             asked, lean = ask(campaign, used, select, number)
+        if plan.recheck and frozen is not None:
+            against = slips.against(frozen, answers, learned.closure.relations)
+            save(folder, against=np.column_stack([against.a, against.b]))
     choosing(1, 1)
     told = {"alpha": learned.alpha, "limit": _limit(learned.vectors, answers), "loss": learned.fitted.loss}
     about = {**cost, "row": row, "serves": serves, "lean": lean, **told, "seconds": learned.seconds}

@@ -29,10 +29,10 @@ OVERLAP = 0.2  # from which on two groups may be one
 
 def order(snapshot: Snapshot, n: int, rng: np.random.Generator, *, join: bool = True) -> Order:
     """What the next n questions are about. Groups to be joined come first, then images to be placed, the
-    most wanted first: one of each of many clusters while nothing is known, then those whose group is most
-    doubtful, again one of each cluster. In doubt is where the space as it is and the frozen one tell
-    different groups: what the network has once learnt it no longer doubts, and the frozen features cannot
-    be talked into anything."""
+    most wanted first, one of each of many clusters: any while nothing is known; then, by turns, those whose
+    group is most doubtful, and of those the ones that are likely to find it soon. In doubt is where the space
+    as it is and the frozen one tell different groups: what the network has once learnt it no longer doubts,
+    and the frozen features cannot be talked into anything."""
     known, images = snapshot.known, pool(snapshot.images, snapshot.known, rng)
     left = rng.permutation(images[known.sizes[known.group[images]] == 1])  # the generator breaks ties
     joins, first = Pairs.none(), left
@@ -44,14 +44,46 @@ def order(snapshot: Snapshot, n: int, rng: np.random.Generator, *, join: bool = 
     found = spread(snapshot.vectors, images, known)
     if join:
         joins = _joins(snapshot, found, n, rng)
+    beside = np.empty((0, TRIES), dtype=np.int64)
     if len(left) > 2:
         other = found if snapshot.frozen is None else spread(snapshot.frozen, images, known)
-        doubt = found.apart(other)[np.searchsorted(found.images, left)]
-        likely = np.argsort(-doubt, kind="stable")[: 4 * n]
-        rows = best_per_cluster(snapshot.vectors[left[likely]], doubt[likely], min(n, len(likely)), rng)
-        picked = likely[rows]
-        first = left[picked[np.argsort(-doubt[picked], kind="stable")]]
-    return Order(joins, np.concatenate([first, left[~np.isin(left, first)]]))
+        rows = np.searchsorted(found.images, left)
+        doubt = found.apart(other)[rows]
+        both = [
+            left[_diverse(snapshot.vectors[left], score, n, rng)]
+            for score in (doubt * _yield((found.share[rows] + other.share[rows]) / 2), doubt)
+        ]
+        first = np.array(list(dict.fromkeys(np.column_stack(both).ravel().tolist())), dtype=np.int64)
+        beside = _beside(snapshot, found, other, first)
+    return Order(joins, np.concatenate([first, left[~np.isin(left, first)]]), beside)
+
+
+def _diverse(vectors: Floats, scores: Floats, n: int, rng: np.random.Generator) -> Ids:
+    """Rows of n high scores, one of each cluster, the highest first."""
+    likely = np.argsort(-scores, kind="stable")[: 4 * n]
+    picked = likely[best_per_cluster(vectors[likely], scores[likely], min(n, len(likely)), rng)]
+    return picked[np.argsort(-scores[picked], kind="stable")]
+
+
+def _yield(share: Floats) -> Floats:
+    """The chance that an image finds a place in two tries, for each question that they take."""
+    second, best = np.sort(np.column_stack([np.zeros(len(share)), share]), axis=1)[:, -2:].T
+    found: Floats = (best + second) / (2 - best)
+    return found
+
+
+def _beside(snapshot: Snapshot, found: Spread, other: Spread, first: Ids) -> Ids:
+    """For each of these images the nearest member of each of its likeliest groups, going by both spaces."""
+    rows, group = np.searchsorted(found.images, first), snapshot.known.group
+    share = found.share[rows] + other.share[rows]
+    share[found.groups[None, :] == group[first][:, None]] = -1  # its own
+    ranked = found.groups[np.argsort(-share, axis=1, kind="stable")[:, :TRIES]]
+    members = {g: found.images[group[found.images] == g] for g in np.unique(ranked).tolist()}
+    beside = np.empty(ranked.shape, dtype=np.int64)
+    for i, x in enumerate(first.tolist()):
+        for j, g in enumerate(ranked[i].tolist()):
+            beside[i, j] = members[g][np.argmax(snapshot.vectors[members[g]] @ snapshot.vectors[x])]
+    return beside
 
 
 def _joins(snapshot: Snapshot, found: Spread, n: int, rng: np.random.Generator) -> Pairs:
@@ -92,11 +124,13 @@ def place(snapshot: Snapshot, n: int, rng: np.random.Generator) -> Pairs:
         members = wanted.images[:1]  # the first founds a group
     there = np.zeros(known.links.shape[0], dtype=bool)
     there[known.group[members]] = True
-    for x in map(int, wanted.images):  # mostly a few of very many
+    for i, x in enumerate(map(int, wanted.images)):  # mostly a few of very many
         if len(found) >= n:
             break
-        if known.sizes[known.group[x]] == 1 and (pair := _next_group(snapshot, x, members, there)):
-            found[pair] = None
+        if known.sizes[known.group[x]] == 1:
+            beside = wanted.beside[i : i + 1].ravel()
+            if pair := _next_group(snapshot, x, members, there, beside, wanted.images):
+                found[pair] = None
     placed = Pairs.of([a for a, _ in found], [b for _, b in found])
     if len(placed) == n:
         return placed
@@ -105,15 +139,17 @@ def place(snapshot: Snapshot, n: int, rng: np.random.Generator) -> Pairs:
     return placed.then(fresh[: n - len(placed)])
 
 
-def _next_group(snapshot: Snapshot, x: int, members: Ids, there: NDArray[np.bool_]) -> Pair | None:
+def _next_group(
+    snapshot: Snapshot, x: int, members: Ids, there: NDArray[np.bool_], beside: Ids, new: Ids
+) -> Pair | None:
     """Image x beside the nearest member of the likeliest group it has not been tried with; None once it
     has been tried with enough. The groups that are ``there`` are those of the members."""
     known = snapshot.known
     own = known.group[x]
     links = slice(known.links.indptr[own], known.links.indptr[own + 1])
     refused = there[known.links.indices[links]] & (known.links.data[links] == Verdict.DISSIMILAR)
-    beside = known.aside.indices[known.aside.indptr[x] : known.aside.indptr[x + 1]]  # nobody could tell
-    untold = np.unique(known.group[beside])
+    aside = known.aside.indices[known.aside.indptr[x] : known.aside.indptr[x + 1]]  # nobody could tell
+    untold = np.unique(known.group[aside])
     if refused.sum() + there[untold].sum() >= min(TRIES, there.sum() - there[own]):
         return None
     verdicts = known.among(np.array([x]), members)[0]
@@ -121,6 +157,8 @@ def _next_group(snapshot: Snapshot, x: int, members: Ids, there: NDArray[np.bool
     if not len(open_):
         return None
     other = int(open_[np.argmax(snapshot.vectors[open_] @ snapshot.vectors[x])])
+    if other not in new:
+        other = next((int(y) for y in beside if y in open_), other)
     return (x, other) if x < other else (other, x)
 
 
@@ -133,4 +171,5 @@ def without(order: Order, known: Relations, asked: Pairs) -> Order:
     placed = np.where(new.any(axis=1, keepdims=True), new, known.sizes[known.group[ids]] == 1)
     open_ = set(asked)
     joins = order.joins[np.array([pair not in open_ for pair in order.joins], dtype=bool)]
-    return Order(joins, order.images[~np.isin(order.images, ids[placed])])
+    left = ~np.isin(order.images, ids[placed])
+    return Order(joins, order.images[left], order.beside[left[: len(order.beside)]])

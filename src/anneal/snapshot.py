@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from anneal.mining import Scorer
 from anneal.pairs import Answers, Floats, Ids, Pairs
@@ -15,6 +17,8 @@ class Order:
 
     joins: Pairs  # would join two groups
     images: Ids  # to be placed
+    beside: Ids = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))
+    """(k, tries): beside whom to ask the first k of the images, the likeliest group first."""
 
 
 @dataclass(frozen=True)
