@@ -1127,3 +1127,25 @@ def test_the_persons_turn_never_loads_torch() -> None:
     script = "import sys, anneal.campaign; print(*sorted({name.split('.')[0] for name in sys.modules}))"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert not {"torch", "transformers", "sklearn", "matplotlib", "rasterio"} & set(loaded.split())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_stands_is_the_same_read_bit_by_bit_and_at_once(campaign: Campaign, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    pairs = list(combinations(range(6), 2))
+    for _ in range(60):
+        a, b = pairs[rng.integers(len(pairs))]
+        who, act = ("ann", "bob")[rng.integers(2)], rng.random()
+        rows = campaign.store.standing()
+        if act < 0.6 or not rows:
+            campaign.answer(a, b, Verdict(int(rng.integers(1, 4))), who)
+        elif act < 0.75:
+            campaign.undo(who)
+        elif act < 0.85:
+            campaign.correct(rows[rng.integers(len(rows))].id, int(rng.integers(0, 4)), "bob")
+        elif act < 0.95:
+            campaign.again([rows[rng.integers(len(rows))].id])
+        else:
+            many = of(*combinations(range(6, 18), 2))  # too many to be read one by one
+            campaign.answer_all(many, rng.integers(1, 4, len(many)).tolist(), who)
+        assert campaign._standing() == campaign.store.standing()

@@ -43,6 +43,7 @@ LEASE = 300.0  # seconds a pair is kept for whoever has it on the screen
 RECENT = 50  # answers whose share of similar ones is watched
 SLACK = 0.2  # around the share that is aimed at
 BEFORE = {"recheck": 0.0, "presume": 0.0}  # of campaigns that were made before there was such a thing
+FEW = 50  # pairs that are read one by one
 PAUSE = 60_000  # milliseconds: looking longer than this is counted as a pause
 Pair = tuple[int, int]
 Noted = dict[tuple[int, int, int], tuple[int, int, float]]
@@ -86,7 +87,7 @@ class Campaign:
         self.folder, self.store = folder, store
         self._closure: tuple[Any, Closure] | None = None
         self._known: tuple[int, Relations] | None = None
-        self._rows: tuple[Any, list[Row]] | None = None
+        self._rows: tuple[int, list[Row]] = 0, []
         self._labelled: tuple[Any, Answers] | None = None
         self._vectors: tuple[int, Floats] | None = None
         self._orders: tuple[int, Order] | None = None
@@ -479,10 +480,8 @@ class Campaign:
             return []
         queue = self.store.questions()
         number = queue.round
-        said: dict[Pair, list[Row]] = defaultdict(list)
-        for act in self.store.acts(number):
-            said[act.a, act.b].append(act)
-        last = [acts[-1] for acts in said.values() if acts[-1].verdict]
+        ours = [row for row in self._standing() if row.strategy not in (AUDIT, IMPORT)]
+        last = list({(row.a, row.b): row for row in ours if row.round == number}.values())
         fresh = _answers(last)
         chance = slips.chances(vectors, fresh, fresh)
         joined = slips.joins(self.before(number), fresh)
@@ -491,9 +490,7 @@ class Campaign:
         doubted = [row for row in last if (row.a, row.b) in earlier]  # asked again: alike this time?
         doubted += [last[i] for i in slips.suspects(chance, joined, self.plan.recheck)]
         again = [row for row in doubted if not self._sure(row, 1)]
-        said_before = (row for row in self._standing() if (row.a, row.b) in odd)
-        ours = (row for row in said_before if row.strategy not in (AUDIT, IMPORT))
-        again += [row for row in ours if not self._sure(row, 2)]
+        again += [row for row in ours if (row.a, row.b) in odd and not self._sure(row, 2)]
         for rows in self.contradictions():
             chance = slips.chances(vectors, _answers(rows), fresh)
             order = sorted(zip(map(self._lead, rows), chance, [-row.id for row in rows], rows, strict=True))
@@ -555,8 +552,16 @@ class Campaign:
         return self._closure[1]
 
     def _standing(self) -> list[Row]:
-        if self._rows is None or self._rows[0] != self._version():
-            self._rows = self._version(), self.store.standing()
+        """What stands, in order; of what was read before only the pairs that were touched since are read."""
+        newest, (before, rows) = self.store.newest(), self._rows
+        if newest != before:
+            touched = self.store.touched(before)
+            if len(touched) > FEW:
+                self._rows = newest, self.store.standing()
+            else:
+                still = [row for row in rows if (row.a, row.b) not in touched]
+                new = [row for pair in touched for row in self.store.standing_about(*pair)]
+                self._rows = newest, sorted(still + new, key=lambda row: row.id)
         return self._rows[1]
 
     def _version(self) -> tuple[int, int]:

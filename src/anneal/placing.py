@@ -29,10 +29,10 @@ OVERLAP = 0.2  # from which on two groups may be one
 
 def order(snapshot: Snapshot, n: int, rng: np.random.Generator, *, join: bool = True) -> Order:
     """What the next n questions are about. Groups to be joined come first, then images to be placed, the
-    most wanted first, one of each of many clusters: any while nothing is known; then, by turns, those whose
-    group is most doubtful, and of those the ones that are likely to find it soon. In doubt is where the space
-    as it is and the frozen one tell different groups: what the network has once learnt it no longer doubts,
-    and the frozen features cannot be talked into anything."""
+    most wanted first, one of each of many clusters: any while nothing is known, then those whose group is
+    most doubtful, and the rather if they are likely to find it soon. In doubt is where the space as it is and
+    the frozen one tell different groups: what the network has once learnt it no longer doubts, and the frozen
+    features cannot be talked into anything."""
     known, images = snapshot.known, pool(snapshot.images, snapshot.known, rng)
     left = rng.permutation(images[known.sizes[known.group[images]] == 1])  # the generator breaks ties
     joins, first = Pairs.none(), left
@@ -49,20 +49,12 @@ def order(snapshot: Snapshot, n: int, rng: np.random.Generator, *, join: bool = 
         other = found if snapshot.frozen is None else spread(snapshot.frozen, images, known)
         rows = np.searchsorted(found.images, left)
         doubt = found.apart(other)[rows]
-        both = [
-            left[_diverse(snapshot.vectors[left], score, n, rng)]
-            for score in (doubt * _yield((found.share[rows] + other.share[rows]) / 2), doubt)
-        ]
-        first = np.array(list(dict.fromkeys(np.column_stack(both).ravel().tolist())), dtype=np.int64)
+        wanted = doubt * (0.5 + _yield((found.share[rows] + other.share[rows]) / 2))
+        likely = np.argsort(-wanted, kind="stable")[: 4 * n]
+        few = best_per_cluster(snapshot.vectors[left[likely]], wanted[likely], min(n, len(likely)), rng)
+        first = left[likely[few]]
         beside = _beside(snapshot, found, other, first)
     return Order(joins, np.concatenate([first, left[~np.isin(left, first)]]), beside)
-
-
-def _diverse(vectors: Floats, scores: Floats, n: int, rng: np.random.Generator) -> Ids:
-    """Rows of n high scores, one of each cluster, the highest first."""
-    likely = np.argsort(-scores, kind="stable")[: 4 * n]
-    picked = likely[best_per_cluster(vectors[likely], scores[likely], min(n, len(likely)), rng)]
-    return picked[np.argsort(-scores[picked], kind="stable")]
 
 
 def _yield(share: Floats) -> Floats:

@@ -317,6 +317,16 @@ class Store:
         """What stands: the last word of each annotator on each pair, in the order it was given."""
         return list(self._rows("SELECT {} FROM standing ORDER BY id"))
 
+    def standing_about(self, a: int, b: int) -> list[Row]:
+        """What stands of a pair."""
+        last = "SELECT max(id) FROM acts WHERE a = ? AND b = ? GROUP BY annotator"
+        return list(self._rows(f"SELECT {{}} FROM acts WHERE id IN ({last}) AND verdict != 0", a, b))
+
+    def touched(self, since: int) -> frozenset[tuple[int, int]]:
+        """The pairs about which anything was done after a row."""
+        rows = self._db.execute("SELECT DISTINCT a, b FROM answers WHERE id > ?", (since,))
+        return frozenset((a, b) for a, b in rows)
+
     def withdrawn(self) -> list[Row]:
         """The last words that took back what was said before."""
         sql = "SELECT {} FROM acts WHERE id IN (SELECT max(id) FROM acts GROUP BY a, b, annotator) "
