@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from anneal import backbones, cycle, simulate
+from anneal import backbones, cycle, judging, simulate
 from anneal.archive import open_archive
 from anneal.campaign import Campaign
 from anneal.pairs import Floats, Ids
@@ -110,7 +110,7 @@ def main() -> None:
         live = simulate.score(campaign.vectors(), split, stage.truth.classes)
         print("model  answers  P@5 by held-back answers   P@5 by classes  covered")
         covered = []
-        for model in campaign.models():
+        for model in judging.models(campaign):
             top = np.load(campaign.round_folder(model.round) / "top.npy")
             truth = true_p5(campaign.vectors_of(model.round), top, stage.truth.classes)
             covered.append(model.p5.low <= truth <= model.p5.high)

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
+from anneal import judging
 from anneal.archive import Archive, open_archive
 from anneal.campaign import FROZEN, Campaign, Standing, label_pairs
 from anneal.errors import AnnealError, ArchiveError, CampaignError, UsageError
@@ -762,7 +763,7 @@ def audited(campaign: Campaign, *drawn: Pair, model: int = FROZEN) -> None:
 
 
 def p5(campaign: Campaign) -> Estimate:
-    (model,) = campaign.models()
+    (model,) = judging.models(campaign)
     assert (model.round, model.answers, model.precision) == (FROZEN, 0, None)
     return model.p5
 
@@ -805,7 +806,7 @@ def test_a_drawn_pair_that_was_called_unsure_before_ends_nothing(campaign: Campa
     ask(campaign, (0, 60), (2, 62), round=1, audit=((0, 60), (2, 62)))
     campaign.answer(0, 60, SIMILAR)
     campaign.answer(2, 62, DISSIMILAR)
-    (model,) = campaign.models()
+    (model,) = judging.models(campaign)
     assert model.p5.value == 0.5
 
 
@@ -818,13 +819,13 @@ def test_models_are_listed_with_what_each_had_cost_and_its_precision(campaign: C
         campaign.store.add_audit(Audit([], [(model, *pair, 0, 0, 0.9) for model in (FROZEN, 0)]))
         campaign.answer(*pair, SIMILAR)
     finish(campaign, 1)  # whose folder is lost
-    first, second = campaign.models()
+    first, second = judging.models(campaign)
     assert (first.round, first.answers, first.bits, first.minutes) == (FROZEN, 0, 0.0, 0.0)
     assert (second.round, second.answers, second.bits, second.minutes) == (0, 40, 41.5, 3.25)
     assert (first.precision, second.precision) == (None, second.p5)
     assert first.p5 == second.p5
     assert second.p5.value == 1.0
-    assert campaign.advice([first, second])[0] is False
+    assert judging.advice(campaign, [first, second])[0] is False
 
 
 # -- standing --------------------------------------------------------------------------------------
@@ -1148,4 +1149,4 @@ def test_what_stands_is_the_same_read_bit_by_bit_and_at_once(campaign: Campaign,
         else:
             many = of(*combinations(range(6, 18), 2))  # too many to be read one by one
             campaign.answer_all(many, rng.integers(1, 4, len(many)).tolist(), who)
-        assert campaign._standing() == campaign.store.standing()
+        assert campaign.said() == campaign.store.standing()

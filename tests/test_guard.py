@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anneal import audit, backbones, cycle, model, quality
+from anneal import audit, backbones, cycle, judging, model, quality
 from anneal.archive import Archive, open_archive
 from anneal.campaign import FROZEN, Campaign
 from anneal.index import unit
@@ -100,7 +100,7 @@ def turn(campaign: Campaign, number: int, vectors: Floats) -> int:
     """What the machine does of it in a round; what serves then."""
     lot = audit.draw(campaign, vectors, campaign.closure().relations, number)
     keep(campaign, number, vectors)
-    serves = campaign.decide(number, lot.kept)
+    serves = judging.decide(campaign, number, lot.kept)
     questions = Questions.of(lot.asked, number + 1, AUDIT)
     campaign.store.finish_round(number, {"serves": serves}, questions, lot.kept)
     return serves
@@ -108,7 +108,7 @@ def turn(campaign: Campaign, number: int, vectors: Floats) -> int:
 
 def test_a_bad_model_stays_out_and_the_next_good_one_goes_in(campaign: Campaign) -> None:
     begin(campaign, space(good=True, seed=1))
-    assert (campaign.serving(), campaign.newest(), campaign.refusal()) == (FROZEN, FROZEN, "")
+    assert (campaign.serving(), campaign.newest(), judging.refusal(campaign)) == (FROZEN, FROZEN, "")
     for number, (good, serves) in enumerate([(False, FROZEN), (True, 1), (False, 1), (False, 1), (True, 4)]):
         answer(campaign)
         vectors = space(good, seed=1 if good else number)
@@ -116,34 +116,34 @@ def test_a_bad_model_stays_out_and_the_next_good_one_goes_in(campaign: Campaign)
         assert (campaign.serving(), campaign.newest()) == (serves, number)
         np.testing.assert_array_equal(campaign.vectors(), space(good=True, seed=1))
         assert (campaign.round_folder(number) / "vectors.npy").exists()  # kept all the same
-        assert bool(campaign.refusal()) is (serves != number)
+        assert bool(judging.refusal(campaign)) is (serves != number)
     assert [campaign.serving(before=number) for number in range(6)] == [FROZEN, FROZEN, 1, 1, 1, 4]
 
 
 def test_what_is_not_in_service_is_told_in_a_sentence(campaign: Campaign) -> None:
     campaign.store.finish_round(0, {"serves": FROZEN}, Questions.of(Pairs.none(), 1, "mgue"))
-    assert "round 0, is not in service" in campaign.refusal()
-    assert "the frozen features stay" in campaign.refusal()
+    assert "round 0, is not in service" in judging.refusal(campaign)
+    assert "the frozen features stay" in judging.refusal(campaign)
     campaign.store.finish_round(1, {"serves": 1}, Questions.of(Pairs.none(), 2, "mgue"))
-    assert campaign.refusal() == ""
+    assert judging.refusal(campaign) == ""
     campaign.store.finish_round(2, {"serves": 1}, Questions.of(Pairs.none(), 3, "mgue"))
-    assert "round 2, is not in service" in campaign.refusal()
-    assert "that of round 1 stays" in campaign.refusal()
+    assert "round 2, is not in service" in judging.refusal(campaign)
+    assert "that of round 1 stays" in judging.refusal(campaign)
 
 
 def test_rounds_of_campaigns_made_before_the_guard_serve_themselves(campaign: Campaign) -> None:
     for number in (0, 1):
         campaign.store.finish_round(number, {}, Questions.of(Pairs.none(), number + 1, "mgue"))
-    assert (campaign.serving(), campaign.refusal()) == (1, "")
+    assert (campaign.serving(), judging.refusal(campaign)) == (1, "")
 
 
 def test_where_nothing_is_held_back_the_new_model_serves(campaign: Campaign) -> None:
     begin(campaign, space(good=True, seed=1))
     keep(campaign, 0, space(good=False))
-    assert campaign.decide(0, Audit([], [])) == 0  # nobody has answered
+    assert judging.decide(campaign, 0, Audit([], [])) == 0  # nobody has answered
     answer(campaign)
     lot = audit.draw(campaign, space(good=False), campaign.closure().relations, 0)
-    assert campaign.decide(0, lot.kept) == FROZEN
+    assert judging.decide(campaign, 0, lot.kept) == FROZEN
 
 
 def test_wrong_answers_do_not_speak_for_the_model_that_learnt_them(campaign: Campaign) -> None:
@@ -155,7 +155,7 @@ def test_wrong_answers_do_not_speak_for_the_model_that_learnt_them(campaign: Cam
     wrong = space(good=True, seed=1)[(np.arange(120) % 10) * 10]  # near are those with the same last digit
     wrong = unit(wrong + 0.05 * np.random.default_rng(0).normal(size=wrong.shape)).astype(np.float32)
     assert turn(campaign, 0, wrong) == FROZEN
-    frozen, new = campaign.models()
+    frozen, new = judging.models(campaign)
     assert new.p5.value > frozen.p5.value  # by all answers it looks better
 
 
@@ -198,4 +198,4 @@ def test_a_round_of_inverted_answers_does_not_reach_search(drawn: Path, cache: P
                 similar = archive.labels[row.a] == archive.labels[row.b]
                 campaign.correct(row.id, SIMILAR if similar else DISSIMILAR)
         cycle.turn(campaign, backbone)
-        assert (campaign.newest(), campaign.serving(), campaign.refusal()) == (3, 3, "")
+        assert (campaign.newest(), campaign.serving(), judging.refusal(campaign)) == (3, 3, "")

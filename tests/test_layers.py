@@ -39,6 +39,7 @@ ORDER = [
     "plan",
     "campaign",
     "audit",
+    "judging",
     "exchange",
     "cycle",
     "query",

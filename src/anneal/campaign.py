@@ -27,7 +27,6 @@ from anneal.errors import CampaignError, UsageError
 from anneal.mining import pairwise
 from anneal.pairs import UNKNOWN, Answers, Floats, Ids, Pairs, Verdict
 from anneal.plan import Plan
-from anneal.quality import Drawn, Estimate, Places
 from anneal.store import AUDIT, EVER, IMPORT, MACHINE, Audit, Event, Questions, Row, Store
 from anneal.strategies import Order, Snapshot, Strategy, cold, strategies
 from anneal.transitivity import CLOSURES, Closure, Relations
@@ -46,8 +45,6 @@ BEFORE = {"recheck": 0.0, "presume": 0.0}  # of campaigns that were made before 
 FEW = 50  # pairs that are read one by one
 PAUSE = 60_000  # milliseconds: looking longer than this is counted as a pause
 Pair = tuple[int, int]
-Noted = dict[tuple[int, int, int], tuple[int, int, float]]
-"""(model, a, b) → the pair's places in it, as the store has them."""
 
 
 @dataclass(frozen=True)
@@ -66,18 +63,6 @@ class Standing:
     rounds: int
     queued: int
     share: float | None  # similar ones among the latest answers
-
-
-@dataclass(frozen=True)
-class Model:
-    """A round's model, what it had been told, and how good it is by the answers that are held back."""
-
-    round: int  # FROZEN before the first
-    answers: int
-    bits: float
-    minutes: float  # of looking
-    p5: Estimate
-    precision: Estimate | None  # of "similar", where the model has a limit
 
 
 class Campaign:
@@ -199,7 +184,7 @@ class Campaign:
         answers before it, n of them, with ``first`` those that are on the screen."""
         held = {(a, b) for a, b, whose in self.store.leases() if whose != holder}
         judged: dict[Pair, set[str]] = defaultdict(set)
-        for row in self._standing():
+        for row in self.said():
             judged[row.a, row.b].add(row.annotator)
         if self._placing is None:
             queue, open_ = self._queue(held)
@@ -225,7 +210,7 @@ class Campaign:
     def _queue(self, held: set[Pair]) -> tuple[Questions, NDArray[np.bool_]]:
         """The queue, and which of it is neither judged nor known nor ``held`` by others."""
         queue = self.store.questions()
-        closed = held | {(row.a, row.b) for row in self._standing()}
+        closed = held | {(row.a, row.b) for row in self.said()}
         free = np.array([pair not in closed for pair in queue.pairs], dtype=bool)
         return queue, free & (self.closure().relations.of(queue.pairs) == UNKNOWN)
 
@@ -252,7 +237,7 @@ class Campaign:
         order = self._order()
         if self._placing is None or self._placing.select is None or order is None or not self.has_vectors():
             return False
-        known, rows = self.closure().relations, self._standing()
+        known, rows = self.closure().relations, self.said()
         now = Snapshot(self.vectors(), self.images, known, order=placing.without(order, known, asked))
         answers = sum(row.round == number and row.strategy != AUDIT for row in rows)
         found = self._placing.select(now, n + len(asked), self.plan.rng(7, number, answers))
@@ -267,7 +252,7 @@ class Campaign:
         """Answers that were held back on pairs that are now chosen to be learnt from: they are, from now on,
         and nobody is asked again. Else the pairs that measure would be just those nobody cared to ask."""
         wanted = set(chosen.pairs)
-        held = [row for row in self._standing() if row.strategy == AUDIT and (row.a, row.b) in wanted]
+        held = [row for row in self.said() if row.strategy == AUDIT and (row.a, row.b) in wanted]
         self.store.add(
             Event(row.a, row.b, row.verdict, row.annotator, chosen.strategy, chosen.round, entered=MACHINE)
             for row in held
@@ -351,7 +336,7 @@ class Campaign:
 
     def _settled(self) -> list[tuple[int, int]]:
         """Round and verdict of the answers to chosen questions that say similar or dissimilar."""
-        said = ((row.round, row.verdict) for row in self._standing() if row.strategy != AUDIT)
+        said = ((row.round, row.verdict) for row in self.said() if row.strategy != AUDIT)
         return [(number, verdict) for number, verdict in said if verdict != Verdict.UNSURE]
 
     def share(self) -> float | None:
@@ -451,7 +436,7 @@ class Campaign:
     def again(self, numbers: Sequence[int], by: str = "me") -> int:
         """Withdraw these answers and ask their pairs anew, before all others; how many."""
         wanted = set(numbers)
-        rows = [row for row in self._standing() if row.id in wanted]
+        rows = [row for row in self.said() if row.id in wanted]
         pairs = list(dict.fromkeys((row.a, row.b) for row in rows))
         strategies = {(row.a, row.b): row.strategy for row in rows}
         number = self.store.questions().round
@@ -480,7 +465,7 @@ class Campaign:
             return []
         queue = self.store.questions()
         number = queue.round
-        ours = [row for row in self._standing() if row.strategy not in (AUDIT, IMPORT)]
+        ours = [row for row in self.said() if row.strategy not in (AUDIT, IMPORT)]
         last = list({(row.a, row.b): row for row in ours if row.round == number}.values())
         fresh = _answers(last)
         chance = slips.chances(vectors, fresh, fresh)
@@ -551,7 +536,7 @@ class Campaign:
             self._closure = self._version(), CLOSURES[self.plan.closure](self.size, self.evidence())
         return self._closure[1]
 
-    def _standing(self) -> list[Row]:
+    def said(self) -> list[Row]:
         """What stands, in order; of what was read before only the pairs that were touched since are read."""
         newest, (before, rows) = self.store.newest(), self._rows
         if newest != before:
@@ -570,11 +555,11 @@ class Campaign:
     def contradictions(self) -> list[list[Row]]:
         """Sets of answers that cannot all be true. (Pairs that class labels stand for are not shown.)"""
         found = self.closure().contradictions
-        rows = [row for row in self._standing() if row.strategy != AUDIT] if found else []
+        rows = [row for row in self.said() if row.strategy != AUDIT] if found else []
         return [[rows[i] for i in one.rows if i < len(rows)] for one in found]
 
     def standing(self) -> Standing:
-        rows, closure = self._standing(), self.closure()
+        rows, closure = self.said(), self.closure()
         verdicts = [row.verdict for row in rows]
         answers = self.store.answers(held_back=False)
         queue = self.store.questions()
@@ -620,107 +605,10 @@ class Campaign:
         text = _machine_text(state, about, fresh, needed)
         return {"state": state, **progress, "text": text, "fresh": fresh, "needed": needed}
 
-    def models(self) -> list[Model]:
-        """Every model so far with what it cost and how good it is, by all held-back answers."""
-        noted, known = self.store.places(), self.closure().relations
-        drawn, pairs = self._drawn(noted)
-        start = {"answers": 0, "bits": 0.0, "minutes": 0.0}
-        found = []
-        for number, about in [(FROZEN, start), *self.store.rounds()]:
-            p5 = self._p5(number, noted, drawn, pairs, known)
-            if p5 is None:
-                continue
-            at, n, limit = _places(noted, number, pairs), len(self.images), about.get("limit", math.nan)
-            told, open_ = not math.isnan(limit), _unsettled(pairs, known)
-            precision = quality.precision_of_similar(drawn, at, open_, n, limit) if told else None
-            cost = {name: about.get(name, 0) for name in start}
-            found.append(Model(number, int(cost["answers"]), cost["bits"], cost["minutes"], p5, precision))
-        return found
-
-    def _p5(self, model: int, noted: Noted, drawn: Drawn, pairs: Pairs, known: Relations) -> Estimate | None:
-        """How good a model is, what is known taken for true; None where its results are lost."""
-        top = self._top(model, known)
-        if top is None:
-            return None
-        at, open_ = _places(noted, model, pairs), _unsettled(pairs, known)
-        return quality.precision_at_5(drawn, at, open_, len(self.images), top)
-
-    def decide(self, number: int, audit: Audit) -> int:
-        """Which model is to serve when this round is over: its own, unless the held-back answers say that it
-        is worse than the one before it. All that have served are judged again, each against the one whose
-        place it took: of a new model little is known yet. ``audit`` has the drawn pairs' places in it."""
-        noted = self.store.places() | {row[:3]: row[3:] for row in audit.places}
-        served = {self.serving(before) for before, _ in self.store.rounds()} | {self.serving()}
-        serves, *later = sorted({*served, number})
-        for model in later:
-            serves = serves if self._worse(model, serves, noted) else model
-        return serves
-
-    def _worse(self, model: int, than: int, noted: Noted) -> bool:
-        """By what was held back and nothing else: answers that are wrong would speak for the model that has
-        learnt them."""
-        held = [
-            row
-            for row in self._standing()
-            if row.strategy == AUDIT
-            and row.verdict != Verdict.UNSURE
-            and {(model, row.a, row.b), (than, row.a, row.b)} <= noted.keys()
-        ]
-        similar = np.array([row.verdict == Verdict.SIMILAR for row in held], dtype=bool)
-        new, old = (np.array([noted[m, row.a, row.b][2] for row in held]) for m in (model, than))
-        return quality.worse(similar, new, old)
-
-    def refusal(self) -> str:
-        """Where the newest model is not in service, a sentence that says so; else nothing."""
-        newest, serving = self.newest(), self.serving()
-        if newest == serving:
-            return ""
-        stays = "the frozen features stay" if serving == FROZEN else f"that of round {serving} stays"
-        return (
-            f"The newest model, of round {newest}, is not in service: by the held-back answers it finds less "
-            f"than the one before, so {stays}."
-        )
-
-    def advice(self, models: Sequence[Model]) -> tuple[bool, str]:
-        """Whether to stop, and why, by the models that have been in service."""
-        served = {FROZEN, *(about.get("serves", number) for number, about in self.store.rounds())}
-        used = [model for model in models if model.round in served]
-        return quality.advice([model.answers for model in used], [model.p5 for model in used])
-
-    def _drawn(self, noted: Noted) -> tuple[Drawn, Pairs]:
-        """The drawn questions that are settled, by their own answers or by others. Of each model's draws
-        only those before the first that is not, lest what is answered first be what is easy."""
-        audits = self.store.audits()
-        pairs = pairs_of((a, b) for _, _, a, b in audits)
-        told = dict(zip(pairs, self.closure().relations.of(pairs).tolist(), strict=True))
-        told |= {(row.a, row.b): row.verdict for row in self._standing() if (row.a, row.b) in told}
-        draws: dict[int, int] = {}
-        ended: set[int] = set()
-        counted: list[Pair] = []
-        for model, number, a, b in audits:
-            if told[a, b] == UNKNOWN:
-                ended.add(model)
-            if model not in ended:
-                draws[model] = number + 1
-                if told[a, b] != Verdict.UNSURE:
-                    counted.append((a, b))
-        similar = np.array([told[pair] == Verdict.SIMILAR for pair in counted], dtype=bool)
-        found = pairs_of(counted)
-        return Drawn(similar, [_places(noted, model, found) for model in draws], list(draws.values())), found
-
-    def _top(self, model: int, relations: Relations) -> NDArray[np.int8] | None:
-        """What is known of each query's five nearest in a model."""
-        file = self.round_folder(model) / "top.npy"
-        if not file.exists():
-            return None
-        top = np.load(file)  # a query and its results
-        queries = np.repeat(top[:, 0], top.shape[1] - 1)
-        return relations.of(Pairs.of(queries, top[:, 1:].ravel())).reshape(len(top), -1)
-
     def people(self) -> list[dict[str, Any]]:
         """Who has answered how much, and how fast of late."""
         rows = defaultdict(list)
-        for row in self._standing():
+        for row in self.said():
             rows[row.annotator].append(row)
         return [
             {
@@ -735,7 +623,7 @@ class Campaign:
     def agreement(self) -> list[dict[str, Any]]:
         """For every two people who judged the same pairs: how many, how often alike, Cohen's κ."""
         said: dict[str, dict[Pair, int]] = defaultdict(dict)
-        for row in self._standing():
+        for row in self.said():
             said[row.annotator][row.a, row.b] = row.verdict
         found = []
         for one, other in combinations(sorted(said), 2):
@@ -829,18 +717,6 @@ def with_lot(
         else:
             missing += 1
     return found, missing
-
-
-def _places(noted: Noted, model: int, pairs: Pairs) -> Places:
-    """Where drawn pairs stand in a model; where that was not noted (its vectors were lost), nowhere."""
-    rows = [noted.get((model, a, b), (EVER, EVER, -1.0)) for a, b in pairs]
-    ab, ba, score = (np.array([row[i] for row in rows]) for i in range(3))
-    return Places(ab, ba, score)
-
-
-def _unsettled(pairs: Pairs, known: Relations) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = np.isin(known.of(pairs), (UNKNOWN, Verdict.UNSURE))
-    return found
 
 
 def _machine_text(state: str, about: dict[str, Any], fresh: int, needed: int) -> str:

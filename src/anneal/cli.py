@@ -265,6 +265,7 @@ def round_(campaign: CampaignOption = Path("campaign"), as_json: JsonOption = Fa
     """
     from filelock import FileLock, Timeout
 
+    from anneal import judging
     from anneal.campaign import WORKER_LOCK, Campaign
     from anneal.errors import UsageError
 
@@ -290,7 +291,7 @@ def round_(campaign: CampaignOption = Path("campaign"), as_json: JsonOption = Fa
         f"Round {standing.rounds}: learnt from {standing.answers} answers and {standing.implied} pairs they "
         f"imply in {taken:.0f} s; {_queued(opened, 'new questions')}"
     )
-    if refusal := opened.refusal():
+    if refusal := judging.refusal(opened):
         out.print(refusal, soft_wrap=True)
     return None
 
@@ -301,14 +302,15 @@ def status(campaign: CampaignOption = Path("campaign"), as_json: JsonOption = Fa
 
     Example: [bold]anneal status --campaign my-campaign[/]
     """
+    from anneal import judging
     from anneal.campaign import Campaign
 
     opened = Campaign.open(campaign)
     standing = opened.standing()
     missing = opened.archive().missing()
-    models = [asdict(model) for model in opened.models()] if standing.held_back else []
+    models = [asdict(model) for model in judging.models(opened)] if standing.held_back else []
     people, agreement, machine = opened.people(), opened.agreement(), opened.machine()
-    refusal = opened.refusal()
+    refusal = judging.refusal(opened)
     if as_json:
         told: dict[str, Any] = {
             "missing": missing,
@@ -330,7 +332,7 @@ def status(campaign: CampaignOption = Path("campaign"), as_json: JsonOption = Fa
         out.print(
             f"P@5 of the model in service: {p5['value']:.2f} ({p5['low']:.2f} to {p5['high']:.2f}, 95 %)"
         )
-        out.print(opened.advice(opened.models())[1])
+        out.print(judging.advice(opened, judging.models(opened))[1])
     for pair in agreement:
         kappa = "–" if pair["kappa"] is None else f"{pair['kappa']:.2f}"
         out.print(

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from anneal import audit, backbones, embed, model, slips, uncertainty
+from anneal import audit, backbones, embed, judging, model, slips, uncertainty
 from anneal.archive import Archive, Progress, silent
 from anneal.backbones import Backbone
 from anneal.campaign import FROZEN, Campaign
@@ -207,7 +207,7 @@ def turn(campaign: Campaign, backbone: Backbone, watch: Watch = unwatched) -> Le
         top = audit.top(learned.vectors, campaign.images, plan.rng(5))
         save_model(campaign, learned.fitted.encoder, number)
         save(folder, vectors=learned.vectors, top=top)
-        serves = campaign.decide(number, lot.kept)
+        serves = judging.decide(campaign, number, lot.kept)
     with timed(learned.seconds, "ask"):
         used, lean = learned if serves == number else as_before(campaign, learned, serves), 0.0
         if campaign.one_by_one:

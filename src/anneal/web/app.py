@@ -18,11 +18,12 @@ from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from anneal import __version__, quality
+from anneal import __version__, judging, quality
 from anneal.archive import UNREADABLE, decode
-from anneal.campaign import FROZEN, Campaign, Model, Pair
+from anneal.campaign import FROZEN, Campaign, Pair
 from anneal.errors import AnnealError, UsageError
 from anneal.index import nearest
+from anneal.judging import Model
 from anneal.mining import pairwise
 from anneal.pairs import UNKNOWN, Floats, Pairs, Verdict
 from anneal.query import refined
@@ -99,13 +100,13 @@ class Desk:
         the other answers add in between is not worth doing it after each of them."""
         version = (self.campaign.store.held_back(), self.campaign.newest())
         if self._models is None or self._models[0] != version:
-            self._models = version, self.campaign.models()
+            self._models = version, judging.models(self.campaign)
         return self._models[1]
 
     def advice(self) -> dict[str, Any] | None:
         if not self.campaign.plan.audit:
             return None
-        stop, text = self.campaign.advice(self.models())
+        stop, text = judging.advice(self.campaign, self.models())
         return {"stop": stop, "text": text}
 
     def state(self, annotator: str) -> dict[str, Any]:
@@ -433,7 +434,7 @@ def create(campaign: Campaign, token: str = "") -> FastAPI:
                 "held_back": campaign.standing().held_back,
                 "advice": desk.advice(),
                 "serving": campaign.serving(),
-                "refusal": campaign.refusal(),
+                "refusal": judging.refusal(campaign),
                 "shares": campaign.shares(),
                 "aim": campaign.aim,
                 "people": campaign.people(),
