@@ -1,6 +1,7 @@
 """How long a person waits for the next question of ``place``: what the last answer implies, then the choice.
-Beside it the least that any choice must do: one image compared with all that have a place. And the order,
-which the machine works out once a round. Prints milliseconds of this run and ratios measured side by side.
+Beside it the least that any choice must do: one image compared with all that have a place. The order, which
+the machine works out once a round. And a live campaign's whole turn, from an answer on disk to the next pair.
+Prints milliseconds of this run and ratios measured side by side.
 
     python bench/questions.py [images ...]
 """
@@ -11,12 +12,19 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
+from PIL import Image
 
 from anneal import placing
+from anneal.archive import open_archive
+from anneal.campaign import Campaign
+from anneal.cycle import put_in_order, save
 from anneal.index import unit
-from anneal.pairs import Answers, Pairs, Verdict
+from anneal.pairs import Answers, Ids, Pairs, Verdict
+from anneal.plan import Plan
 from anneal.snapshot import Snapshot
 from anneal.transitivity import full
 
@@ -59,6 +67,39 @@ def main(n: int, kinds: int = 40, placed: int = 2000, d: int = 128, asked: int =
     print(f"next question: {middle:.1f} ms, 95 % within {late:.1f}; choice alone {np.median(choice):.1f} ms")
     print(f"choice / bare comparison with all that have a place: {np.median(choice) / np.median(bare):.1f} x")
     print(f"order of a round: {ordering:.1f} s")
+    with TemporaryDirectory() as folder:
+        taking, keeping = live(Path(folder), snapshot, answers, kind, asked)
+    print(
+        f"live: next pair {np.median(taking):.1f} ms, 95 % within {np.quantile(taking, 0.95):.1f}; ", end=""
+    )
+    print(f"an answer on disk {np.median(keeping):.1f} ms")
+
+
+def live(
+    folder: Path, snapshot: Snapshot, answers: Answers, kind: Ids, asked: int
+) -> tuple[list[float], list[float]]:
+    """Milliseconds to take a question and to answer it, in the second round of a campaign."""
+    n, plan = len(kind), Plan(px=8, per_round=asked)
+    (folder / "images").mkdir()
+    for i in range(n):
+        Image.new("RGB", (1, 1), (i % 251, i // 251 % 251, i // 251**2)).save(folder / f"images/{i:06d}.png")
+    archive = open_archive(folder / "images", plan.px, folder / "cache")
+    campaign = Campaign.create(folder / "campaign", archive, plan, np.arange(n))
+    campaign.answer_all(answers.pairs, answers.verdicts.tolist())
+    known = campaign.closure().relations
+    save(campaign.round_folder(0), vectors=snapshot.vectors)
+    questions = put_in_order(campaign.round_folder(0), replace(snapshot, known=known), plan, 1)
+    campaign.store.finish_round(0, {"row": campaign.store.newest()}, questions)
+    taking, keeping = [], []
+    for _ in range(asked):
+        begun = time.perf_counter()
+        ((a, b),) = campaign.take("me", "bench", 1)
+        taken = time.perf_counter()
+        campaign.answer(a, b, Verdict.SIMILAR if kind[a] == kind[b] else Verdict.DISSIMILAR)
+        taking.append(1000 * (taken - begun))
+        keeping.append(1000 * (time.perf_counter() - taken))
+    campaign.close()
+    return taking, keeping
 
 
 if __name__ == "__main__":

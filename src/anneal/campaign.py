@@ -183,9 +183,6 @@ class Campaign:
         """The questions this person may be asked now, in order. Where each is made in the light of the
         answers before it, n of them, with ``first`` those that are on the screen."""
         held = {(a, b) for a, b, whose in self.store.leases() if whose != holder}
-        judged: dict[Pair, set[str]] = defaultdict(set)
-        for row in self.said():
-            judged[row.a, row.b].add(row.annotator)
         if self._placing is None:
             queue, open_ = self._queue(held)
             fresh = list(self._steer(queue, open_))
@@ -194,6 +191,9 @@ class Campaign:
         overlap = self.overlap
         if not overlap:
             return fresh
+        judged: dict[Pair, set[str]] = defaultdict(set)
+        for row in self.said():
+            judged[row.a, row.b].add(row.annotator)
         second = [  # what one person has judged and another is to judge too
             pair
             for pair, people in judged.items()
@@ -522,7 +522,11 @@ class Campaign:
     def evidence(self, upto: int | None = None) -> Answers:
         """All that is to be learnt from: the answers but for those that are held back, and the pairs that
         class labels stand for; of all rounds, or of those up to this one."""
-        return self.store.answers(upto, held_back=False).then(self._label_pairs(upto))
+        if upto is None:
+            told = _answers([row for row in self.said() if row.strategy != AUDIT])
+        else:
+            told = self.store.answers(upto, held_back=False)
+        return told.then(self._label_pairs(upto))
 
     def _label_pairs(self, upto: int | None) -> Answers:
         version = upto, self.store.newest_label()
