@@ -93,6 +93,19 @@ def test_the_images_between_two_groups_are_the_most_doubtful() -> None:
     assert all(14 <= i <= 26 for i in first.tolist())
 
 
+def test_of_doubtful_images_those_come_first_that_are_likely_to_find_a_place() -> None:
+    """Four groups in four directions, two images between two of them and two among all four."""
+    four = np.eye(6)[:4]
+    between, among = (four[:2].mean(axis=0), four.mean(axis=0))
+    vectors = np.concatenate([np.repeat(four, 6, axis=0), [between] * 2, [among] * 2])
+    vectors = unit(vectors + 0.05 * seed(2).normal(size=vectors.shape))
+    said = [(6 * k, 6 * k + i, SIMILAR) for k in range(4) for i in range(1, 6)]
+    snapshot = shown(vectors, *said)
+    soon, doubtful = (placing.order(snapshot, 4, seed(0), soon=soon).images for soon in (True, False))
+    assert set(soon[:2].tolist()) == {24, 25}
+    assert set(doubtful[:2].tolist()) == {26, 27}
+
+
 def test_an_image_is_asked_first_beside_the_group_that_its_neighbours_tell() -> None:
     """Image 20 is nearest to 0, which belongs to other images, and lies among those of the second group."""
     rng = seed(1)

@@ -287,7 +287,7 @@ def test_the_score_is_what_the_formulas_say() -> None:
     [
         (
             {"strategies": ("best",)},
-            "choose among mgue, bcgue, random, place, place-apart, cal, cal-metric, typi",
+            "choose among mgue, bcgue, random, place, place-apart, place-doubtful, cal, cal-metric",
         ),
         ({"strategies": ("mgue", "mgue")}, "twice"),
         ({"rounds": -1}, "--rounds"),

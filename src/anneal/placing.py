@@ -27,7 +27,9 @@ CENTRES = 160  # clusters, at most, with an image of each of which a campaign be
 OVERLAP = 0.2  # from which on two groups may be one
 
 
-def order(snapshot: Snapshot, n: int, rng: np.random.Generator, *, join: bool = True) -> Order:
+def order(
+    snapshot: Snapshot, n: int, rng: np.random.Generator, *, join: bool = True, soon: bool = True
+) -> Order:
     """What the next n questions are about. Groups to be joined come first, then images to be placed, the
     most wanted first, one of each of many clusters: any while nothing is known, then those whose group is
     most doubtful, and the rather if they are likely to find it soon. In doubt is where the space as it is and
@@ -48,8 +50,9 @@ def order(snapshot: Snapshot, n: int, rng: np.random.Generator, *, join: bool = 
     if len(left) > 2:
         other = found if snapshot.frozen is None else spread(snapshot.frozen, images, known)
         rows = np.searchsorted(found.images, left)
-        doubt = found.apart(other)[rows]
-        wanted = doubt * (0.5 + _yield((found.share[rows] + other.share[rows]) / 2))
+        wanted = found.apart(other)[rows]
+        if soon:
+            wanted = wanted * (0.5 + _yield((found.share[rows] + other.share[rows]) / 2))
         likely = np.argsort(-wanted, kind="stable")[: 4 * n]
         few = best_per_cluster(snapshot.vectors[left[likely]], wanted[likely], min(n, len(likely)), rng)
         first = left[likely[few]]

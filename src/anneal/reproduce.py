@@ -206,6 +206,7 @@ def parts(plan: Plan) -> dict[str, tuple[Plan, float]]:
     plans = {
         "place": place,
         "place without-joining": replace(plan, strategy="place-apart"),
+        "place by-doubt-alone": replace(plan, strategy="place-doubtful"),
         "place without-presuming": replace(place, presume=0),
         "place presuming-from-0.15": replace(place, presume=0.15),
         "place presuming-from-0.5": replace(place, presume=0.5),

@@ -221,7 +221,8 @@ def strategies(
         Strategy("bcgue", partial(bcgue, diversity=diversity), pair_classifier=True),
         Strategy("random", random),
         Strategy("place", place, order=order),
-        Strategy("place-apart", place, order=partial(order, join=False)),  # to see what joining is worth
+        Strategy("place-apart", place, order=partial(order, join=False)),  # to see what joining is worth …
+        Strategy("place-doubtful", place, order=partial(order, soon=False)),  # … and the order of images
         Strategy("cal", label=cal, metric=False),  # classes train a classifier, as in the paper
         Strategy("cal-metric", label=cal),  # and here the metric as well: all that a class label implies
         Strategy("typiclust", label=typiclust),
