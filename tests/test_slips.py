@@ -58,7 +58,7 @@ def test_an_answer_that_joins_two_large_groups_is_suspect_and_one_that_adds_an_i
     assert slips.joins(before, fresh).tolist() == [False, False, True, False]  # the last joins nothing more
     grown = Answers.of(Pairs.of([15, 15, 15, 15, 0], [16, 17, 18, 19, 15]), [SIMILAR] * 5)
     assert slips.joins(before, grown).tolist() == [False] * 4 + [True]  # it grew while they were asked
-    assert slips.suspects(np.ones(5), slips.joins(before, grown), 0.15) == [4]
+    assert slips.suspects(np.full(5, 0.8), slips.joins(before, grown), 0.15) == [4]
 
 
 def chained(*groups: range) -> list[tuple[int, int]]:
@@ -121,8 +121,33 @@ def test_the_frozen_features_speak_against_an_answer_that_parts_one_place() -> N
     assert list(slips.against(frozen, told, full(60, told).relations)) == []
 
 
+def test_where_nobody_outside_a_group_is_near_nothing_speaks_against_an_answer() -> None:
+    middles = np.repeat(np.eye(8)[:4], 80, axis=0)
+    frozen = unit(middles + 0.05 * np.random.default_rng(3).normal(size=(320, 8)))
+    told = similar(*chained(*(range(80 * k, 80 * k + 80) for k in range(4))))
+    a, b = zip(*((80 * j, 80 * k) for k in range(4) for j in range(k)), strict=True)
+    told = told.then(Answers.of(Pairs.of(a, b), [DISSIMILAR] * 6))
+    assert list(slips.against(frozen, told, full(320, told).relations)) == []
+
+
 def test_nothing_speaks_against_no_answers() -> None:
     assert list(slips.against(places(), Answers.none(), full(60, Answers.none()).relations)) == []
+
+
+def test_of_a_careful_person_less_is_asked_again() -> None:
+    assert slips.worth(0.15, slips.USUAL) == pytest.approx(0.15)
+    assert slips.worth(0.15, 0.005) == pytest.approx(0.01656, abs=1e-4)
+    for rate in (0.005, 0.05, 0.2):  # as likely a slip as the next one who is asked again
+        chance = slips.worth(0.15, rate)
+        odds = rate / (1 - rate) * (1 - chance) / chance
+        assert odds == pytest.approx(0.05 / 0.95 * 0.85 / 0.15)
+    rng = np.random.default_rng(0)
+    frozen = unit(rng.normal(size=(200, 3)))
+    near = np.argsort(-frozen @ frozen.T, axis=1)[:, rng.integers(1, 12, 200)].diagonal()
+    answers = Answers.of(Pairs.of(np.arange(200), near), 1 + (rng.random(200) < 0.4))
+    known = full(200, answers).relations
+    usual, careful, never = (set(slips.against(frozen, answers, known, rate)) for rate in (0.05, 0.01, 0))
+    assert never <= careful < usual
 
 
 # -- in a campaign -----------------------------------------------------------------------------------
@@ -210,6 +235,19 @@ def test_what_is_asked_again_comes_first_to_whoever_answers(campaign: Campaign) 
     assert campaign.take("me", "h", 1) != [(0, 3)]
 
 
+def test_of_a_contradiction_what_is_asked_again_comes_though_the_others_imply_it(campaign: Campaign) -> None:
+    vectors = told(campaign)
+    folder = campaign.round_folder(-1)
+    folder.mkdir(parents=True)
+    np.save(folder / "vectors.npy", vectors)
+    campaign.answer(1, 2, DISSIMILAR)  # 0 is similar to both
+    for _ in range(2):
+        assert campaign.take("me", "h", 1) == [(1, 2)]
+        campaign.answer(1, 2, SIMILAR)
+    assert not campaign.contradictions()
+    assert campaign.take("me", "h", 1) != [(1, 2)]
+
+
 def test_what_waits_to_be_asked_again_is_asked_in_the_next_round_too(campaign: Campaign) -> None:
     vectors = told(campaign, 2)
     assert campaign.second_look(vectors) == [(0, 3)]
@@ -274,17 +312,49 @@ def test_answers_from_elsewhere_are_not_doubted(campaign: Campaign) -> None:
 def test_what_the_frozen_features_speak_against_is_asked_again_rounds_later(campaign: Campaign) -> None:
     vectors = told(campaign)
     campaign.store.finish_round(0, {}, Questions.of(Pairs.none(), 1, "place"))
-    assert campaign.second_look(vectors, [(0, 5)]) == [(0, 5)]
+    odd = [(0, 5), (0, 7)]
+    assert campaign.second_look(vectors, odd) == [(0, 5)]  # one at a time
     assert verdict_of(campaign, (0, 5)) is None
+    assert verdict_of(campaign, (0, 7)) == SIMILAR
     campaign.answer(0, 5, SIMILAR)
-    assert campaign.second_look(vectors, [(0, 5)]) == []  # twice the same
-    assert campaign.second_look(vectors, [(0, 7)]) == [(0, 7)]
-    for verdict in (DISSIMILAR, DISSIMILAR):
-        campaign.answer(0, 7, verdict)
-        assert campaign.second_look(vectors, [(0, 7)]) == [(0, 7)]  # two to one is little
-    campaign.answer(0, 7, DISSIMILAR)
-    assert campaign.second_look(vectors, [(0, 7)]) == []
+    for _ in range(2):
+        assert campaign.second_look(vectors, odd) == [(0, 7)]  # the first is settled: twice the same
+        campaign.answer(0, 7, DISSIMILAR)
+    assert campaign.second_look(vectors, odd) == []
     assert verdict_of(campaign, (0, 7)) == DISSIMILAR
+
+
+def test_whoever_says_another_thing_each_time_is_asked_so_often_and_no_more(campaign: Campaign) -> None:
+    vectors = told(campaign)
+    campaign.answer(1, 2, DISSIMILAR)  # 0 is similar to both
+    times = 0
+    while pairs := campaign.second_look(vectors):
+        times += 1
+        assert times < 30
+        campaign.answer(*pairs[0], DISSIMILAR if times % 2 else SIMILAR)
+
+
+def test_where_two_people_disagree_nobody_is_asked_again(campaign: Campaign) -> None:
+    vectors = told(campaign)
+    campaign.answer(0, 3, DISSIMILAR, "bob")
+    assert len(campaign.contradictions()) == 1
+    assert campaign.second_look(vectors) == []
+
+
+def test_a_step_that_comes_to_nothing_leaves_what_stands_as_it_was(
+    campaign: Campaign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vectors = told(campaign, 2)
+    folder = campaign.round_folder(-1)
+    folder.mkdir(parents=True)
+    np.save(folder / "vectors.npy", vectors)
+    with monkeypatch.context() as patch:
+        patch.setattr(campaign, "_open", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+        with pytest.raises(OSError, match="disk full"):
+            campaign.take("me", "h", 1)
+    assert campaign.said() == campaign.store.standing()
+    assert verdict_of(campaign, (0, 3)) == DISSIMILAR
+    assert campaign.take("me", "h", 1) == [(0, 3)]
 
 
 def test_a_contradiction_of_settled_answers_is_settled_by_asking_them_again(campaign: Campaign) -> None:
@@ -299,3 +369,17 @@ def test_a_contradiction_of_settled_answers_is_settled_by_asking_them_again(camp
     assert asked[:3] == [(1, 2), (0, 1), (0, 2)] or asked[:3] == [(1, 2), (0, 2), (0, 1)]
     assert verdict_of(campaign, (1, 2)) == SIMILAR
     assert not campaign.contradictions()
+
+
+def test_how_many_answers_are_slips_is_told_by_those_that_were_asked_again(campaign: Campaign) -> None:
+    vectors = told(campaign, 2)
+    assert campaign.slip_rate(0) == pytest.approx(slips.USUAL)  # before the first answer
+    assert campaign.slip_rate() == pytest.approx(1 / 50)
+    campaign.second_look(vectors)
+    assert campaign.slip_rate() == pytest.approx(1 / 50)  # withdrawn, not answered yet
+    campaign.answer(0, 3, SIMILAR)
+    campaign.second_look(vectors)
+    campaign.answer(0, 3, SIMILAR)
+    assert campaign.store.overturned() == 1
+    assert campaign.slip_rate() == pytest.approx(2 / 51)
+    assert campaign.store.overturned(before=0) == 0

@@ -10,8 +10,8 @@ import math
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Sequence, Set
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import combinations
 from pathlib import Path
@@ -154,14 +154,14 @@ class Campaign:
 
     def next_pair(self) -> Pair | None:
         """The next question whose verdict is neither given nor implied; None when all are."""
-        with self.store.alone() if self.one_by_one else nullcontext():
+        with self._alone() if self.one_by_one else nullcontext():
             return next(iter(self._open("me", "", 1)), None)
 
     def take(self, annotator: str, holder: str, n: int, shown: Sequence[Pair] = ()) -> list[Pair]:
         """The next n questions for this person at this screen, kept for it for a while: nobody else is
         asked them meanwhile. First those that are ``shown`` there and those it has; where the queue has
         run dry while the machine learns, more are made up. What may have been a slip is asked again."""
-        with self.store.alone():
+        with self._alone():
             if self.has_vectors():
                 self.second_look(self.vectors(), self._against())
             had = [(a, b) for a, b, whose in self.store.leases() if whose == holder]
@@ -174,6 +174,16 @@ class Campaign:
             if taken != had:
                 self.store.lease(taken, holder, LEASE)
             return taken
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Nobody else writes meanwhile. What was read of a step that came to nothing is forgotten."""
+        try:
+            with self.store.alone():
+                yield
+        except BaseException:
+            self._rows, self._closure = (0, []), None
+            raise
 
     def renew(self, holder: str) -> None:
         """This screen is still there."""
@@ -208,11 +218,14 @@ class Campaign:
         return fresh
 
     def _queue(self, held: set[Pair]) -> tuple[Questions, NDArray[np.bool_]]:
-        """The queue, and which of it is neither judged nor known nor ``held`` by others."""
+        """The queue, and which of it is neither judged nor ``held`` by others, nor known but for what is to
+        be asked again: of a contradiction each part is implied by the others."""
         queue = self.store.questions()
         closed = held | {(row.a, row.b) for row in self.said()}
+        again = {(row.a, row.b) for row in self.store.waiting()}
         free = np.array([pair not in closed for pair in queue.pairs], dtype=bool)
-        return queue, free & (self.closure().relations.of(queue.pairs) == UNKNOWN)
+        wanted = np.array([pair in again for pair in queue.pairs], dtype=bool)
+        return queue, free & (wanted | (self.closure().relations.of(queue.pairs) == UNKNOWN))
 
     def _made(self, held: set[Pair], n: int, first: Sequence[Pair]) -> list[Pair]:
         """n questions: those that are on the screen, then chosen ones, which are made when they are missing,
@@ -458,50 +471,60 @@ class Campaign:
         return len(pairs)
 
     def second_look(self, vectors: Floats, against: Iterable[Pair] = ()) -> list[Pair]:
-        """The pairs that are to be asked again: answers that may be slips (``slips``) are withdrawn.
-        ``vectors`` is the space this round is asked in, which has not learnt from its answers; ``against``
-        are the pairs on which the frozen features speak against an earlier answer."""
+        """The pairs that are to be asked again: answers that may be slips (``slips``) are withdrawn, as soon
+        as none is waiting. ``vectors`` is the space this round is asked in, which has not learnt from its
+        answers; ``against`` are the pairs on which the frozen features speak against an earlier answer."""
         if not self.plan.recheck:
             return []
         queue = self.store.questions()
-        number = queue.round
+        if waiting := self.store.waiting():
+            queued = set(queue.pairs)
+            lost = [row for row in waiting if (row.a, row.b) not in queued]  # since another round
+            if lost:
+                names = tuple(row.strategy for row in lost)
+                pairs = pairs_of((row.a, row.b) for row in lost)
+                self.store.queue_more(Questions(pairs, queue.round, names), first=True)
+        elif rows := self._suspects(vectors, against, queue.round):
+            self.again(rows, by=MACHINE)
+            waiting = self.store.waiting()
+        return [(row.a, row.b) for row in waiting]
+
+    def _suspects(self, vectors: Floats, against: Iterable[Pair], number: int) -> list[int]:
+        """Rows that may be slips, and have not been settled by asking again."""
         ours = [row for row in self.said() if row.strategy not in (AUDIT, IMPORT)]
         last = list({(row.a, row.b): row for row in ours if row.round == number}.values())
-        fresh = _answers(last)
+        fresh, earlier, odd = _answers(last), self.store.doubted(), list(against)
         chance = slips.chances(vectors, fresh, fresh)
         joined = slips.joins(self.before(number), fresh)
-        earlier = self.store.doubted()
-        odd = set(against)
+        worth = slips.worth(self.plan.recheck, self.slip_rate())
         doubted = [row for row in last if (row.a, row.b) in earlier]  # asked again: alike this time?
-        doubted += [last[i] for i in slips.suspects(chance, joined, self.plan.recheck)]
-        again = [row for row in doubted if not self._sure(row, 1)]
-        again += [row for row in ours if (row.a, row.b) in odd and not self._sure(row, 2)]
+        doubted += [last[i] for i in slips.suspects(chance, joined, worth)]
+        found = [row.id for row in doubted if not self._sure(row, 1, earlier)]
         for rows in self.contradictions():
+            if len({(row.a, row.b) for row in rows}) < len(rows):
+                continue  # two people disagree about a pair: that is for them to settle
             chance = slips.chances(vectors, _answers(rows), fresh)
-            order = sorted(zip(map(self._lead, rows), chance, [-row.id for row in rows], rows, strict=True))
-            again += [row for *_, row in order if not self._sure(row, 3)][:1]  # of like ones the newest
-        unsure = {row.id: (row.a, row.b) for row in again}
-        waiting = self.store.waiting()
-        queued = set(queue.pairs)
-        if lost := [row for row in waiting if (row.a, row.b) not in queued]:  # since another round
-            names = tuple(row.strategy for row in lost)
-            self.store.queue_more(
-                Questions(pairs_of((row.a, row.b) for row in lost), number, names), first=True
-            )
-        if unsure:
-            self.again(list(unsure), by=MACHINE)
-        return list(dict.fromkeys([*((row.a, row.b) for row in waiting), *unsure.values()]))
+            leads = [self._lead(row, earlier) for row in rows]
+            order = sorted(zip(leads, chance, [-row.id for row in rows], rows, strict=True))
+            open_ = [row.id for *_, row in order if not self._sure(row, 3, earlier)]
+            found += open_[:1]  # of like ones the newest
+        if not found and odd:  # one at a time
+            rows_of = {(row.a, row.b): row for row in ours if (row.a, row.b) not in earlier}
+            found = [rows_of[pair].id for pair in odd if pair in rows_of][:1]
+        return list(dict.fromkeys(found))
 
-    def _sure(self, row: Row, lead: int) -> bool:
+    def _sure(self, row: Row, lead: int, doubted: Set[Pair]) -> bool:
         """Whether a pair need not be asked again: it was, and what stands has been said so much more often
-        than anything else, or is that nobody can tell."""
-        return len(self._given(row)) > 1 and (row.verdict == Verdict.UNSURE or self._lead(row) >= lead)
+        than anything else, or is that nobody can tell; or it was asked so often that it will not be told."""
+        times = len(self._given(row))
+        enough = row.verdict == Verdict.UNSURE or self._lead(row, doubted) >= lead
+        return times > 1 and (enough or times > 2 * lead)
 
-    def _lead(self, row: Row) -> int:
+    def _lead(self, row: Row, doubted: Set[Pair]) -> int:
         """How much more often a pair was given the verdict that stands than another. Who corrects themselves
         has thought about it twice."""
         given = self._given(row)
-        if (row.a, row.b) not in self.store.doubted():
+        if (row.a, row.b) not in doubted:
             return min(len(given), 2)
         return 2 * given.count(row.verdict) - len(given)
 
@@ -509,6 +532,18 @@ class Campaign:
         """All that was ever said of a pair, in order."""
         acts = self.store.acts_about(row.a, row.b)
         return [act.verdict for act in acts if act.verdict and act.entered != MACHINE]
+
+    def against(self, told: Answers, known: Relations, frozen: Floats, before: int = EVER) -> Pairs:
+        """Pairs of which the frozen features speak against what was said before a round, and which have not
+        been asked again: the strangest, no more than a quarter of a round."""
+        found = slips.against(frozen, told, known, self.slip_rate(before), self.store.doubted(before))
+        return found[: self.plan.per_round // 4]
+
+    def slip_rate(self, before: int = EVER) -> float:
+        """How many answers are slips, going by those that were asked again, before a round. About half of
+        them are found; at first it is one in twenty."""
+        given = self.store.given() - self.store.given(before)
+        return (self.store.overturned(before) + 1) / (given / 2 + 20)
 
     def before(self, number: int) -> Relations:
         """What was known before a round."""
@@ -682,11 +717,12 @@ class Campaign:
         """What the newest round wants to ask about; None if that is lost."""
         newest = self.newest()
         if self._orders is None or self._orders[0] != newest:
-            files = [self.round_folder(newest) / f"{name}.npy" for name in ("joins", "order", "beside")]
-            if not all(file.exists() for file in files):
+            names = ("joins", "order", "beside")
+            kept = {n: np.load(f) for n in names if (f := self.round_folder(newest) / f"{n}.npy").exists()}
+            if not {"joins", "order"} <= kept.keys():
                 return None
-            joins, images, beside = (np.load(file) for file in files)
-            self._orders = newest, Order(Pairs(*joins.T), images, beside)
+            order = Order(Pairs(*kept["joins"].T), kept["order"])  # as earlier versions left it …
+            self._orders = newest, replace(order, beside=kept["beside"]) if "beside" in kept else order
         return self._orders[1]
 
     def vectors_of(self, model: int) -> Floats:

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from anneal import audit, backbones, embed, judging, model, slips, uncertainty
+from anneal import audit, backbones, embed, judging, model, uncertainty
 from anneal.archive import Archive, Progress, silent
 from anneal.backbones import Backbone
 from anneal.campaign import FROZEN, Campaign
@@ -218,7 +218,7 @@ def turn(campaign: Campaign, backbone: Backbone, watch: Watch = unwatched) -> Le
         else:
             asked, lean = ask(campaign, used, select, number)
         if plan.recheck and frozen is not None:
-            against = slips.against(frozen, answers, learned.closure.relations)
+            against = campaign.against(answers, learned.closure.relations, frozen)
             save(folder, against=np.column_stack([against.a, against.b]))
     choosing(1, 1)
     told = {"alpha": learned.alpha, "limit": _limit(learned.vectors, answers), "loss": learned.fitted.loss}

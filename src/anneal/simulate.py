@@ -19,7 +19,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from anneal import embed, metrics, plots, slips
+from anneal import embed, metrics, plots
 from anneal.archive import SPLITS, Archive
 from anneal.backbones import Backbone
 from anneal.campaign import Campaign, Pair, pairs_of
@@ -321,7 +321,7 @@ def _answer(
             campaign.answer_all(left, stage.truth.verdicts(left), "oracle")
             return
     told = campaign.evidence(number - 1) if number and plan.recheck else Answers.none()
-    against = slips.against(frozen, told, start.known)
+    against = campaign.against(told, start.known, frozen, number)
     for k in range(given, plan.per_round):
         pair = next(iter(campaign.second_look(vectors, against)), None) or next(following, None)
         if pair is None:

@@ -1,12 +1,15 @@
-"""Answers that may be slips: asked again before they count.
+"""Answers that may be slips: they are asked again.
 
-With the full closure one wrong answer turns into many wrong pairs, so an answer is looked at twice where
-it says what the model would hardly have thought, where it joins two groups that are both large, and where
-it is part of a contradiction. Two like answers on a pair settle it, and so does a third, which is then that
-of the majority; whoever is unsure the second time has settled it too.
+With the full closure one wrong answer turns into many wrong pairs, so an answer is looked at twice where it
+says what the model would hardly have thought, where it joins two groups that are both large, where it is part
+of a contradiction, and, rounds later, where the frozen features speak against it. What is said last stands
+once it has been said more often than its contrary; whoever is unsure the second time has settled it too.
 """
 
 from __future__ import annotations
+
+import math
+from collections.abc import Set
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +23,12 @@ from anneal.pairs import Answers, Floats, Ids, Pairs, Verdict
 from anneal.transitivity import Relations
 from anneal.uncertainty import chance_similar
 
+Pair = tuple[int, int]
 ENOUGH = 30  # answers from which on it is known what the model would have thought
 FEW = 2  # images, at least, of each of two parts of a group that one answer holds together
 NEAR, VOTES = 64, 5  # nearest images that are looked at, and of which so many say where an image belongs
+USUAL = 0.05  # of the answers are slips, for all that is known at first
+STAKE = 30  # times the odds at which an answer that joins large groups is asked again
 LARGE = 5  # images of each of two groups that no single answer joins
 
 
@@ -60,10 +66,19 @@ def joins(before: Relations, fresh: Answers) -> NDArray[np.bool_]:
     return found
 
 
+def worth(least: float, rate: float) -> float:
+    """From which chance of its verdict downwards an answer is asked again, of a person of whose answers so
+    many are slips: ``least`` of one who slips once in twenty times, less of one who is more careful. An
+    answer is then a slip with the same probability."""
+    odds = least / (1 - least) * (rate / (1 - rate)) / (USUAL / (1 - USUAL))
+    return odds / (1 + odds)
+
+
 def suspects(chance: Floats, joined: NDArray[np.bool_], least: float) -> list[int]:
     """Rows that may be slips, the likeliest first: those to whose verdict the model gave less than
-    ``least``, and those that join large groups."""
-    rows = np.flatnonzero((chance < least) | joined)
+    ``least``; those that join large groups, where so much is at stake, sooner."""
+    odds = least / (1 - least) * np.where(joined, STAKE, 1)
+    rows = np.flatnonzero(chance < odds / (1 + odds))
     found: list[int] = rows[np.argsort(chance[rows], kind="stable")].tolist()
     return found
 
@@ -71,7 +86,9 @@ def suspects(chance: Floats, joined: NDArray[np.bool_], least: float) -> list[in
 def bridges(answers: Answers, known: Relations, least: int = FEW) -> list[tuple[int, Ids]]:
     """Similar answers without which a group would fall in two, both of at least so many images: each one's
     row, and the images of the smaller part."""
-    rows = np.flatnonzero(answers.verdicts == Verdict.SIMILAR)
+    rows = np.flatnonzero(
+        (answers.verdicts == Verdict.SIMILAR) & (known.of(answers.pairs) == Verdict.SIMILAR)
+    )
     rows = rows[known.sizes[known.group[answers.pairs.a[rows]]] >= 2 * least]
     a, b = answers.pairs.a[rows], answers.pairs.b[rows]
     n = len(known)
@@ -103,36 +120,44 @@ def bridges(answers: Answers, known: Relations, least: int = FEW) -> list[tuple[
     return found
 
 
-def against(frozen: Floats, answers: Answers, known: Relations) -> Pairs:
-    """Answers that the frozen features speak against, which nothing said can talk into anything: that two
-    parts of a group are similar which hardly any neighbours have in common, and that two groups are not
-    which have many. Each has been said once only."""
+def against(
+    frozen: Floats, answers: Answers, known: Relations, rate: float = USUAL, settled: Set[Pair] = frozenset()
+) -> Pairs:
+    """Answers that the frozen features speak against, which nothing said can talk into anything, the
+    strangest first: that two parts of a group are similar which hardly any neighbours have in common (of each
+    group one), and that two groups are not which have many. The larger the part is the more is at stake, so
+    the sooner it is asked; of a person of whose answers few are slips (``rate``) later. What is settled is
+    let alone."""
     if not len(answers):
         return Pairs.none()
-    members = known.members
+    members, pairs = known.members, list(answers.pairs)
     ranking = nearest(frozen, members, np.asarray(frozen[members]), NEAR)
+    group = known.group[answers.pairs.a], known.group[answers.pairs.b]
+    scale = min(rate / USUAL, 1)
 
     def votes(part: Ids, other: int) -> float:
-        """Of the nearest to each of a part that do not belong to it, the share that is of a group."""
+        """Of the nearest to each of a part that do not belong to it, the share that is of a group; nan
+        where there are none."""
         near = ranking.ids[np.searchsorted(members, part)]
         outside = ~np.isin(near, part)
         counted = outside & (np.cumsum(outside, axis=1) <= VOTES)
-        return float((known.group[near] == other)[counted].mean()) if counted.any() else 0.5
+        return float((known.group[near] == other)[counted].mean()) if counted.any() else math.nan
 
-    group = known.group[answers.pairs.a], known.group[answers.pairs.b]
-    held = [(votes(part, int(group[0][row])), row, part) for row, part in bridges(answers, known)]
-    strange = [one for one in held if one[0] < 0.1 * np.log2(len(one[2]))]  # the larger, the more is at stake
-    rows, taken = [], np.empty(0, dtype=np.int64)
-    for _, row, part in sorted(strange, key=lambda one: one[:2]):
-        if not np.isin(part, taken).any():  # of parts within each other that which stands out most
-            taken = np.concatenate([taken, part])
-            rows.append(row)
-    apart = np.flatnonzero((answers.verdicts == Verdict.DISSIMILAR) & (group[0] != group[1]))
+    strange: dict[int, tuple[float, int]] = {}  # of each group the strangest
+    for row, part in bridges(answers, known):
+        own, limit = int(group[0][row]), 0.1 * math.log2(len(part)) * scale
+        share = votes(part, own)
+        if share < limit and pairs[row] not in settled:
+            strange[own] = min(strange.get(own, (math.inf, 0)), (share / limit, row))
+    found = list(strange.values())
+    apart = np.flatnonzero(known.of(answers.pairs) == Verdict.DISSIMILAR)  # not what is contradicted
     links = np.sort(np.column_stack(group)[apart], axis=1)
     _, first, count = np.unique(links, axis=0, return_index=True, return_counts=True)
     for row in apart[np.sort(first[count == 1])].tolist():
         small, large = sorted((int(group[0][row]), int(group[1][row])), key=lambda g: (known.sizes[g], g))
         part = members[known.group[members] == small]
-        if votes(part, large) >= max(0.5 - 0.1 * np.log2(len(part)), 0.1):
-            rows.append(row)
-    return answers.pairs[np.array(rows, dtype=np.int64)]
+        limit = min(0.5 + 0.1 * math.log2(len(part)), 0.9) * scale
+        share = 1 - votes(part, large)
+        if share <= limit and pairs[row] not in settled:
+            found.append((share / max(limit, 1e-9), row))
+    return answers.pairs[np.array([row for _, row in sorted(found)], dtype=np.int64)]

@@ -288,10 +288,22 @@ class Store:
         sql = f"SELECT {{}} FROM acts AS w WHERE verdict = 0 AND entered = ? AND NOT EXISTS ({later})"
         return list(self._rows(f"{sql} ORDER BY id", MACHINE))
 
-    def doubted(self) -> frozenset[tuple[int, int]]:
-        """The pairs of which the machine has withdrawn an answer, whatever was said since."""
-        rows = self._db.execute("SELECT a, b FROM acts WHERE verdict = 0 AND entered = ?", (MACHINE,))
+    def doubted(self, before: int = EVER) -> frozenset[tuple[int, int]]:
+        """The pairs of which the machine has withdrawn an answer, before a round, whatever was said since."""
+        sql = "SELECT a, b FROM acts WHERE verdict = 0 AND entered = ? AND round < ?"
+        rows = self._db.execute(sql, (MACHINE, before))
         return frozenset((a, b) for a, b in rows)
+
+    def overturned(self, before: int = EVER) -> int:
+        """Of how many of them something else was said in the end than at first, before a round."""
+        said = "SELECT verdict FROM acts WHERE a = w.a AND b = w.b AND verdict != 0 AND round < :before"
+        (count,) = self._db.execute(
+            "SELECT count(*) FROM "
+            "(SELECT DISTINCT a, b FROM acts WHERE verdict = 0 AND entered = :machine) AS w "
+            f"WHERE ({said} ORDER BY id LIMIT 1) != ({said} ORDER BY id DESC LIMIT 1)",
+            {"before": before, "machine": MACHINE},
+        ).fetchone()
+        return int(count)
 
     def acts_about(self, a: int, b: int) -> list[Row]:
         """All that was done about a pair and not undone."""
