@@ -496,9 +496,8 @@ class Campaign:
         fresh, earlier, odd = _answers(last), self.store.doubted(), list(against)
         chance = slips.chances(vectors, fresh, fresh)
         joined = slips.joins(self.before(number), fresh)
-        worth = slips.worth(self.plan.recheck, self.slip_rate())
         doubted = [row for row in last if (row.a, row.b) in earlier]  # asked again: alike this time?
-        doubted += [last[i] for i in slips.suspects(chance, joined, worth)]
+        doubted += [last[i] for i in slips.suspects(chance, joined, self.plan.recheck)]
         found = [row.id for row in doubted if not self._sure(row, 1, earlier)]
         for rows in self.contradictions():
             if len({(row.a, row.b) for row in rows}) < len(rows):
@@ -536,14 +535,8 @@ class Campaign:
     def against(self, told: Answers, known: Relations, frozen: Floats, before: int = EVER) -> Pairs:
         """Pairs of which the frozen features speak against what was said before a round, and which have not
         been asked again: the strangest, no more than a quarter of a round."""
-        found = slips.against(frozen, told, known, self.slip_rate(before), self.store.doubted(before))
+        found = slips.against(frozen, told, known, self.store.doubted(before))
         return found[: self.plan.per_round // 4]
-
-    def slip_rate(self, before: int = EVER) -> float:
-        """How many answers are slips, going by those that were asked again, before a round. About half of
-        them are found; at first it is one in twenty."""
-        given = self.store.given() - self.store.given(before)
-        return (self.store.overturned(before) + 1) / (given / 2 + 20)
 
     def before(self, number: int) -> Relations:
         """What was known before a round."""

@@ -27,8 +27,6 @@ Pair = tuple[int, int]
 ENOUGH = 30  # answers from which on it is known what the model would have thought
 FEW = 2  # images, at least, of each of two parts of a group that one answer holds together
 NEAR, VOTES = 64, 5  # nearest images that are looked at, and of which so many say where an image belongs
-USUAL = 0.05  # of the answers are slips, for all that is known at first
-STAKE = 30  # times the odds at which an answer that joins large groups is asked again
 LARGE = 5  # images of each of two groups that no single answer joins
 
 
@@ -66,19 +64,10 @@ def joins(before: Relations, fresh: Answers) -> NDArray[np.bool_]:
     return found
 
 
-def worth(least: float, rate: float) -> float:
-    """From which chance of its verdict downwards an answer is asked again, of a person of whose answers so
-    many are slips: ``least`` of one who slips once in twenty times, less of one who is more careful. An
-    answer is then a slip with the same probability."""
-    odds = least / (1 - least) * (rate / (1 - rate)) / (USUAL / (1 - USUAL))
-    return odds / (1 + odds)
-
-
 def suspects(chance: Floats, joined: NDArray[np.bool_], least: float) -> list[int]:
     """Rows that may be slips, the likeliest first: those to whose verdict the model gave less than
-    ``least``; those that join large groups, where so much is at stake, sooner."""
-    odds = least / (1 - least) * np.where(joined, STAKE, 1)
-    rows = np.flatnonzero(chance < odds / (1 + odds))
+    ``least``, and those that join large groups."""
+    rows = np.flatnonzero((chance < least) | joined)
     found: list[int] = rows[np.argsort(chance[rows], kind="stable")].tolist()
     return found
 
@@ -120,20 +109,16 @@ def bridges(answers: Answers, known: Relations, least: int = FEW) -> list[tuple[
     return found
 
 
-def against(
-    frozen: Floats, answers: Answers, known: Relations, rate: float = USUAL, settled: Set[Pair] = frozenset()
-) -> Pairs:
+def against(frozen: Floats, answers: Answers, known: Relations, settled: Set[Pair] = frozenset()) -> Pairs:
     """Answers that the frozen features speak against, which nothing said can talk into anything, the
     strangest first: that two parts of a group are similar which hardly any neighbours have in common (of each
     group one), and that two groups are not which have many. The larger the part is the more is at stake, so
-    the sooner it is asked; of a person of whose answers few are slips (``rate``) later. What is settled is
-    let alone."""
+    the sooner it is asked. What is settled is let alone."""
     if not len(answers):
         return Pairs.none()
     members, pairs = known.members, list(answers.pairs)
     ranking = nearest(frozen, members, np.asarray(frozen[members]), NEAR)
     group = known.group[answers.pairs.a], known.group[answers.pairs.b]
-    scale = min(rate / USUAL, 1)
 
     def votes(part: Ids, other: int) -> float:
         """Of the nearest to each of a part that do not belong to it, the share that is of a group; nan
@@ -145,7 +130,7 @@ def against(
 
     strange: dict[int, tuple[float, int]] = {}  # of each group the strangest
     for row, part in bridges(answers, known):
-        own, limit = int(group[0][row]), 0.1 * math.log2(len(part)) * scale
+        own, limit = int(group[0][row]), 0.1 * math.log2(len(part))
         share = votes(part, own)
         if share < limit and pairs[row] not in settled:
             strange[own] = min(strange.get(own, (math.inf, 0)), (share / limit, row))
@@ -156,8 +141,8 @@ def against(
     for row in apart[np.sort(first[count == 1])].tolist():
         small, large = sorted((int(group[0][row]), int(group[1][row])), key=lambda g: (known.sizes[g], g))
         part = members[known.group[members] == small]
-        limit = min(0.5 + 0.1 * math.log2(len(part)), 0.9) * scale
+        limit = min(0.5 + 0.1 * math.log2(len(part)), 0.9)
         share = 1 - votes(part, large)
         if share <= limit and pairs[row] not in settled:
-            found.append((share / max(limit, 1e-9), row))
+            found.append((share / limit, row))
     return answers.pairs[np.array([row for _, row in sorted(found)], dtype=np.int64)]
