@@ -9,8 +9,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -333,3 +335,39 @@ def test_a_strategy_that_goes_question_by_question_goes_on_where_it_was_stopped(
     )  # and part of the next
     stopped.close()
     assert played("stopped") == whole
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("strategy", ["place", "mgue"])
+def test_a_run_of_slips_that_is_stopped_at_any_answer_goes_on_as_if_it_had_not_been(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    plan = replace(PLAN, strategy=strategy, per_round=45, recheck=0.3)
+    split = split_of(stage.archive, 0)
+    simulation = Simulation(plan, (strategy,), rounds=1, noise=0.2)
+    answer = Campaign.answer_all
+
+    def played(folder: str, stops: tuple[int, ...] = ()) -> list[tuple[int, int, int, str | None]]:
+        calls = 0
+
+        def stopping(campaign: Campaign, *rest: Any) -> None:
+            nonlocal calls
+            calls += 1
+            if calls in stops:  # what may be a slip is withdrawn and not yet asked again
+                raise KeyboardInterrupt
+            answer(campaign, *rest)
+
+        monkeypatch.setattr(Campaign, "answer_all", stopping)
+        while True:
+            with closing(campaign_at(tmp_path / folder, stage.archive, plan, split.train)) as campaign:
+                try:
+                    rows = [row["bits"] for row, _ in play(stage, campaign, split, simulation, 0)]
+                except KeyboardInterrupt:
+                    continue
+                assert rows == [45, 90]
+                acts = [*campaign.store.acts(0), *campaign.store.acts(1)]
+                return [(act.a, act.b, act.verdict, act.entered) for act in acts]
+
+    whole = played("whole")
+    assert any(entered for *_, entered in whole)  # some were doubted
+    assert played("stopped", (20, 38, 42, 47, 60, 81, 90)) == whole
