@@ -112,10 +112,10 @@ def test_questions_made_one_by_one_go_on_in_the_new_round(drawn: Path, tmp_path:
             len(site.get("/api/questions?holder=me&n=6")["questions"]) == AHEAD
         )  # the rest depends on these
     with closing(Campaign.open(folder)) as campaign:
-        said = campaign.store.standing()
+        said, given = campaign.store.standing(), campaign.store.given()
     assert {row.strategy for row in said} == {"place", "audit"}
     assert {row.round for row in said} >= {0, 1}
-    assert len({(row.a, row.b) for row in said}) == 19
+    assert given == 19  # what was asked again counts as often
 
 
 def test_a_machine_that_is_killed_is_started_again_and_nothing_is_lost(folder: Path, drawn: Path) -> None:
