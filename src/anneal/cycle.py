@@ -30,7 +30,6 @@ from anneal.strategies import Select, Snapshot, Strategy, cold, levels, mgue_lim
 from anneal.train import Fit, Fitted, class_probabilities, fit
 from anneal.transitivity import CLOSURES, Closure, Relations, none
 
-PASSES = 30  # at least, through the images that are known or presumed to belong to a group
 Watch = Callable[[str], Progress]
 """A progress bar for each named step."""
 
@@ -83,8 +82,6 @@ def learn(
             classes = None if classes is None else _presumed_classes(classes, taught)
     with timed(seconds, "fit"):
         settings = Fit.at(depth, plan.recipe, loss=plan.loss, gamma=plan.gamma).times(plan.length)
-        if plan.presume and depth == "head":  # it may be all images of the archive
-            settings = replace(settings, passes=PASSES)
         fitted = fit(
             backbone,
             depth,

@@ -30,7 +30,6 @@ class Fit:
 
     loss: str = "mix"
     steps: int = 200
-    passes: int = 0  # more steps where so many times all the images that are trained with take them
     batch: int = 256  # images, each encoded once
     lr: float = 1e-3
     weight_decay: float = 1e-4
@@ -64,7 +63,7 @@ class Fit:
         """How many steps. An epoch is over the known pairs, but over no more than eight an image, which is
         what the paper forms of a labelled image: so it is as long whoever knows the same labels."""
         if not self.epochs:
-            return max(self.steps, math.ceil(self.passes * len(known.members) / self.batch))
+            return self.steps
         pairs = known.count(Verdict.SIMILAR) + known.count(Verdict.DISSIMILAR)
         return self.epochs * math.ceil(min(pairs, 8 * len(known.members)) / PAIRS)
 
