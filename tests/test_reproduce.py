@@ -127,11 +127,13 @@ def test_a_killed_run_goes_on_and_jobs_change_nothing(drawn: Path, cache: Path, 
 
     subprocess.run(words("alone", 1), check=True, capture_output=True, timeout=300)
     curve = tmp_path / "killed" / "curve.csv"
-    killed = subprocess.Popen(words("killed", 2), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    said = tmp_path / "said.txt"
+    with said.open("w", encoding="utf-8") as file:
+        killed = subprocess.Popen(words("killed", 2), stdout=file, stderr=file)
     deadline = time.monotonic() + 200
     while not curve.exists() or len(read(curve)) < 5:
         assert time.monotonic() < deadline
-        assert killed.poll() is None
+        assert killed.poll() is None, said.read_text(encoding="utf-8")
         time.sleep(0.1)
     os.kill(killed.pid, signal.SIGKILL)
     killed.wait()

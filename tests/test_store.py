@@ -589,6 +589,19 @@ def test_many_may_open_a_file_at_once_that_has_to_be_brought_up_to_date(tmp_path
         assert together(bring, 4) == []
 
 
+def test_one_who_opens_a_file_that_another_is_just_making_waits_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "campaign.sqlite"
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")  # SQLite itself refuses to turn such a file to WAL, at once
+        other.execute("CREATE TABLE theirs (x)")
+        done = threading.Timer(0.2, other.execute, ("COMMIT",))
+        done.start()
+        with closing(Store(path)) as store:
+            assert raw(path, "PRAGMA journal_mode") == [("wal",)]
+            assert store.settings() == {}
+        done.join()
+
+
 # -- files of the version before -------------------------------------------------------------------
 
 OLD: list[tuple[int, int, int, str]] = [

@@ -110,6 +110,7 @@ def _version_2(db: sqlite3.Connection) -> None:
 
 
 EVER = 2**62
+PATIENCE = 30  # seconds for which one that finds the file in use waits its turn
 IMPORT = "import"  # the strategy of answers that were given elsewhere
 MACHINE = "machine"  # who entered what no person typed
 AUDIT = "audit"  # the strategy of questions drawn at random, whose answers are held back from learning
@@ -206,12 +207,25 @@ class Store:
             self._refuse_newer(_version_in(path))
             path.parent.mkdir(parents=True, exist_ok=True)
             # Threads may share it where they take turns, as those of the page do.
-            self._db = sqlite3.connect(path, isolation_level=None, timeout=30, check_same_thread=False)
-            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db = sqlite3.connect(path, isolation_level=None, timeout=PATIENCE, check_same_thread=False)
+            self._go_wal()
             self._db.execute("PRAGMA synchronous = FULL")
             self._migrate()
         except (sqlite3.DatabaseError, OSError) as error:
             raise CampaignError(f"{path} is not a campaign file that can be opened: {error}.") from error
+
+    def _go_wal(self) -> None:
+        """Two that open a new file at once cannot both turn it to WAL, and SQLite does not make the second
+        wait as it does everywhere else."""
+        patient = time.monotonic() + PATIENCE
+        while True:
+            try:
+                self._db.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > patient:
+                    raise
+                time.sleep(0.005)
 
     def _migrate(self) -> None:
         if self._version() == len(MIGRATIONS):
