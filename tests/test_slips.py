@@ -134,6 +134,23 @@ def test_nothing_speaks_against_no_answers() -> None:
     assert list(slips.against(places(), Answers.none(), full(60, Answers.none()).relations)) == []
 
 
+@pytest.mark.parametrize(
+    ("asked", "slipped", "again"),
+    [
+        (0, 0, 30),
+        (5, 0, 15),
+        (50, 0, 3),
+        (500, 0, 1),
+        (100, 9, 15),
+        (100, 19, 29),
+        (100, 20, 30),
+        (10, 10, 30),
+    ],
+)
+def test_earlier_answers_are_asked_again_as_far_as_it_pays(asked: int, slipped: int, again: int) -> None:
+    assert slips.worth(30, asked, slipped) == again
+
+
 # -- in a campaign -----------------------------------------------------------------------------------
 
 
@@ -306,6 +323,28 @@ def test_what_the_frozen_features_speak_against_is_asked_again_rounds_later(camp
         campaign.answer(0, 7, DISSIMILAR)
     assert campaign.second_look(vectors, odd) == []
     assert verdict_of(campaign, (0, 7)) == DISSIMILAR
+
+
+def test_whoever_is_careful_is_hardly_asked_again(campaign: Campaign) -> None:
+    """Two places; what was said makes twenty groups of four, each with a pair in either place."""
+    frozen = np.zeros((campaign.size, 2), dtype=np.float32)
+    frozen[:60, 0], frozen[60:, 1] = 1, 1
+    a = np.r_[0:40:2, 60:100:2]
+    campaign.answer_all(Pairs.of(a, a + 1), [SIMILAR] * 40)
+    campaign.answer_all(Pairs.of(range(0, 40, 2), range(60, 100, 2)), [SIMILAR] * 20)
+    told_, known = campaign.evidence(), campaign.closure().relations
+    most = campaign.plan.per_round // 4
+    odd = list(campaign.against(told_, known, frozen))
+    assert len(odd) == 20 < most
+    for pair in odd[:10]:
+        campaign.again([row.id for row in campaign.said() if (row.a, row.b) == pair], by=MACHINE)
+        campaign.answer(*pair, SIMILAR)
+    left = list(campaign.against(told_, known, frozen))
+    assert left == odd[10:][: slips.worth(campaign.plan.per_round / 4, 10, 0)]
+    assert len(left) < 10
+    campaign.answer(*odd[0], DISSIMILAR)
+    campaign.answer(*odd[1], DISSIMILAR)
+    assert list(campaign.against(told_, known, frozen)) == odd[10:]
 
 
 def test_whoever_says_another_thing_each_time_is_asked_so_often_and_no_more(campaign: Campaign) -> None:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from anneal.errors import AnnealError, CampaignError, DiskError
 from anneal.pairs import UNKNOWN, Pairs, Verdict
-from anneal.store import AUDIT, MIGRATIONS, Audit, Event, Query, Questions, Store
+from anneal.store import AUDIT, MACHINE, MIGRATIONS, Audit, Event, Query, Questions, Store
 
 SIMILAR, DISSIMILAR, UNSURE = Verdict
 Judged = list[tuple[int, int, int]]
@@ -151,6 +151,24 @@ def test_what_was_withdrawn_is_listed_until_it_is_undone_or_said_anew(store: Sto
     say(store, (0, 1, UNSURE))
     assert store.withdrawn() == []
     assert standing(store) == [(2, 3, SIMILAR), (0, 1, UNSURE)]
+
+
+def test_what_was_asked_again_and_turned_out_otherwise_is_counted(store: Store) -> None:
+    def act(b: int, verdict: int, round: int, entered: str | None = None) -> None:
+        store.add([Event(0, b, verdict, "ann", "place", round, entered=entered)])
+
+    for b in (1, 2, 3):
+        act(b, SIMILAR, 0)
+    act(3, DISSIMILAR, 0)  # a correction of one's own
+    for b in (1, 2):
+        act(b, UNKNOWN, 1, MACHINE)
+    assert (store.doubted(), store.overturned()) == ({(0, 1), (0, 2)}, 0)
+    act(1, DISSIMILAR, 1)
+    act(2, DISSIMILAR, 2)
+    act(2, UNKNOWN, 2, MACHINE)
+    assert [store.overturned(before) for before in (0, 1, 2, 3)] == [0, 0, 1, 2]
+    act(2, SIMILAR, 3)  # twice the same in the end
+    assert [store.overturned(before) for before in (2, 3, 4)] == [1, 2, 1]
 
 
 @given(

@@ -27,6 +27,7 @@ Pair = tuple[int, int]
 ENOUGH = 30  # answers from which on it is known what the model would have thought
 FEW = 2  # images, at least, of each of two parts of a group that one answer holds together
 NEAR, VOTES = 64, 5  # nearest images that are looked at, and of which so many say where an image belongs
+PAYING = 0.2  # the share of slips among what is asked again from which on it is asked as often as may be
 LARGE = 5  # images of each of two groups that no single answer joins
 
 
@@ -146,3 +147,9 @@ def against(frozen: Floats, answers: Answers, known: Relations, settled: Set[Pai
         if share <= limit and pairs[row] not in settled:
             found.append((share / limit, row))
     return answers.pairs[np.array([row for _, row in sorted(found)], dtype=np.int64)]
+
+
+def worth(most: float, asked: int, slipped: int) -> int:
+    """How many earlier answers to ask again, where so many have been and so many were slips: ``most`` at
+    first and while it pays, then fewer and fewer, but never none."""
+    return math.ceil(most * min((slipped + 1) / (asked * PAYING + 1), 1))

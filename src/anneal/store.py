@@ -308,6 +308,17 @@ class Store:
         rows = self._db.execute(sql, (MACHINE, before))
         return frozenset((a, b) for a, b in rows)
 
+    def overturned(self, before: int = EVER) -> int:
+        """Of how many of them something else was said in the end than at first, before a round."""
+        said = "SELECT verdict FROM acts WHERE a = w.a AND b = w.b AND verdict != 0 AND round < :before"
+        (count,) = self._db.execute(
+            "SELECT count(*) FROM (SELECT DISTINCT a, b FROM acts "
+            "WHERE verdict = 0 AND entered = :machine AND round < :before) AS w "
+            f"WHERE ({said} ORDER BY id LIMIT 1) != ({said} ORDER BY id DESC LIMIT 1)",
+            {"before": before, "machine": MACHINE},
+        ).fetchone()
+        return int(count)
+
     def acts_about(self, a: int, b: int) -> list[Row]:
         """All that was done about a pair and not undone."""
         return list(self._rows("SELECT {} FROM acts WHERE a = ? AND b = ? ORDER BY id", a, b))
