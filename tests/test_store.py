@@ -162,7 +162,7 @@ def test_what_was_asked_again_and_turned_out_otherwise_is_counted(store: Store) 
     act(3, DISSIMILAR, 0)  # a correction of one's own
     for b in (1, 2):
         act(b, UNKNOWN, 1, MACHINE)
-    assert (store.doubted(), store.overturned()) == ({(0, 1), (0, 2)}, 0)
+    assert (set(store.doubted()), store.overturned()) == ({(0, 1), (0, 2)}, 0)
     act(1, DISSIMILAR, 1)
     act(2, DISSIMILAR, 2)
     act(2, UNKNOWN, 2, MACHINE)
