@@ -31,10 +31,11 @@ def order(
     snapshot: Snapshot, n: int, rng: np.random.Generator, *, join: bool = True, soon: bool = True
 ) -> Order:
     """What the next n questions are about. Groups to be joined come first, then images to be placed, the
-    most wanted first, one of each of many clusters: any while nothing is known, then those whose group is
-    most doubtful, and the rather if they are likely to find it soon. In doubt is where the space as it is and
-    the frozen one tell different groups: what the network has once learnt it no longer doubts, and the frozen
-    features cannot be talked into anything."""
+    most wanted first, one of each of many clusters: any while nothing is known, then those in whose
+    neighbourhood the groups are most doubtful, and the rather if they are likely to find theirs soon. In doubt
+    is where the space as it is and the frozen one tell different groups: what the network has once learnt it no
+    longer doubts, and the frozen features cannot be talked into anything. The neighbourhood counts, for an
+    image that is in doubt alone tells nothing of others."""
     known, images = snapshot.known, pool(snapshot.images, snapshot.known, rng)
     left = rng.permutation(images[known.sizes[known.group[images]] == 1])  # the generator breaks ties
     joins, first = Pairs.none(), left
@@ -50,7 +51,7 @@ def order(
     if len(left) > 2:
         other = found if snapshot.frozen is None else spread(snapshot.frozen, images, known)
         rows = np.searchsorted(found.images, left)
-        wanted = found.apart(other)[rows]
+        wanted = other.around(found.apart(other))[rows]
         if soon:
             wanted = wanted * (0.5 + _yield((found.share[rows] + other.share[rows]) / 2))
         likely = np.argsort(-wanted, kind="stable")[: 4 * n]

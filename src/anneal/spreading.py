@@ -28,12 +28,18 @@ class Spread:
     images: Ids  # sorted
     groups: Ids  # by their number in the relations, sorted
     share: Floats  # (images, groups)
+    near: Ids  # (images, NEIGHBOURS + 1) the rows of the nearest of each, itself among them
 
     def apart(self, other: Spread) -> Floats:
         """How likely it is that two draws of an image's group, one from each, differ; 1 where nothing is
         known. With itself: how doubtful the group is."""
         same: Floats = (self.share * other.share).sum(axis=1)
         return 1 - same
+
+    def around(self, values: Floats) -> Floats:
+        """The mean of a value of each image over its nearest."""
+        found: Floats = values[self.near].mean(axis=1)
+        return found
 
     @property
     def overlap(self) -> Floats:
@@ -56,7 +62,9 @@ def pool(images: Ids, known: Relations, rng: np.random.Generator) -> Ids:
 def spread(vectors: Floats, images: Ids, known: Relations, steps: int = 20, keep: float = 0.9) -> Spread:
     """From the images of which something is known to all of ``images``."""
     images = np.unique(images)
-    graph = _graph(vectors, images)
+    ranking = nearest(vectors, images, np.asarray(vectors[images]), min(NEIGHBOURS + 1, len(images)))
+    near = np.searchsorted(images, ranking.ids)
+    graph = _graph(near, ranking.scores)
     touched = np.flatnonzero(np.isin(images, known.members))
     groups, group = np.unique(known.group[images[touched]], return_inverse=True)
     start = np.zeros((len(images), len(groups)), dtype=np.float32)
@@ -65,17 +73,16 @@ def spread(vectors: Floats, images: Ids, known: Relations, steps: int = 20, keep
     for _ in range(steps):
         found = keep * (graph @ found) + (1 - keep) * start
     total = found.sum(axis=1, keepdims=True)
-    return Spread(images, groups, np.where(total < 1e-9, 0, found / np.maximum(total, 1e-12)))
+    share = np.where(total < 1e-9, 0, found / np.maximum(total, 1e-12))
+    return Spread(images, groups, share, near)
 
 
-def _graph(vectors: Floats, images: Ids) -> csr_array:
+def _graph(near: Ids, similarity: Floats) -> csr_array:
     """Similarity cubed to the nearest of each image, symmetric and normalised."""
-    k = min(NEIGHBOURS + 1, len(images))
-    ranking = nearest(vectors, images, np.asarray(vectors[images]), k)
-    rows = np.repeat(np.arange(len(images)), k)
-    columns = np.searchsorted(images, ranking.ids.ravel())
-    weight = np.maximum(ranking.scores.ravel(), 0) ** 3
-    graph = coo_array((weight * (rows != columns), (rows, columns)), shape=(len(images), len(images)))
+    n, k = near.shape
+    rows, columns = np.repeat(np.arange(n), k), near.ravel()
+    weight = np.maximum(similarity.ravel(), 0) ** 3
+    graph = coo_array((weight * (rows != columns), (rows, columns)), shape=(n, n))
     graph = csr_array(graph).maximum(csr_array(graph).T)
     scale = 1 / np.sqrt(np.maximum(np.asarray(graph.sum(axis=1)).ravel(), 1e-9))
     return csr_array(graph.multiply(scale[:, None]).multiply(scale[None, :]))
