@@ -31,17 +31,18 @@ def order(
     snapshot: Snapshot, n: int, rng: np.random.Generator, *, join: bool = True, soon: bool = True
 ) -> Order:
     """What the next n questions are about. Groups to be joined come first, then images to be placed, the
-    most wanted first, one of each of many clusters: any while nothing is known, then those in whose
-    neighbourhood the groups are most doubtful, and the rather if they are likely to find theirs soon. In doubt
-    is where the space as it is and the frozen one tell different groups: what the network has once learnt it no
-    longer doubts, and the frozen features cannot be talked into anything. The neighbourhood counts, for an
-    image that is in doubt alone tells nothing of others."""
+    most wanted first, one of each of many clusters: the most typical while nothing is known, then those in
+    whose neighbourhood the groups are most doubtful, and the rather if they are likely to find theirs soon. In
+    doubt is where the space as it is and the frozen one tell different groups: what the network has once
+    learnt it no longer doubts, and the frozen features cannot be talked into anything. The neighbourhood
+    counts, for an image that is in doubt alone tells nothing of others."""
     known, images = snapshot.known, pool(snapshot.images, snapshot.known, rng)
     left = rng.permutation(images[known.sizes[known.group[images]] == 1])  # the generator breaks ties
     joins, first = Pairs.none(), left
     if not np.isin(known.members, images).any():
         if len(left) > 2:
-            near = density(snapshot.vectors, left)  # any of each cluster, those among near neighbours first
+            near = density(snapshot.vectors, left)
+            left, near = left[np.argsort(-near, kind="stable")], -np.sort(-near)
             first = left[best_per_cluster(snapshot.vectors[left], near, min(CENTRES, n, len(left)), rng)]
         return Order(joins, np.concatenate([first, left[~np.isin(left, first)]]))
     found = spread(snapshot.vectors, images, known)
