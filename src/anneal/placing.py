@@ -32,8 +32,8 @@ def order(
 ) -> Order:
     """What the next n questions are about. Groups to be joined come first, then images to be placed, the
     most wanted first, one of each of many clusters: the most typical while nothing is known, then those in
-    whose neighbourhood the groups are most doubtful, and the rather if they are likely to find theirs soon. In
-    doubt is where the space as it is and the frozen one tell different groups: what the network has once
+    whose neighbourhood the groups are most doubtful, and the rather if they are likely to find theirs soon.
+    In doubt is where the space as it is and the frozen one tell different groups: what the network has once
     learnt it no longer doubts, and the frozen features cannot be talked into anything. The neighbourhood
     counts, for an image that is in doubt alone tells nothing of others."""
     known, images = snapshot.known, pool(snapshot.images, snapshot.known, rng)
