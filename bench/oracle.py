@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from anneal import backbones, cycle, judging, simulate
+from anneal import backbones, cycle, judging, progress, simulate
 from anneal.archive import open_archive
 from anneal.campaign import Campaign
 from anneal.pairs import Floats, Ids
@@ -105,7 +105,7 @@ def main() -> None:
             told = call(address, "/api/progress")
             served.terminate()
         campaign = Campaign.open(folder)
-        if campaign.due()[0]:  # the last answers were too few for a turn of their own
+        if progress.due(campaign)[0]:  # the last answers were too few for a turn of their own
             cycle.turn(campaign, backbone)
         live = simulate.score(campaign.vectors(), split, stage.truth.classes)
         print("model  answers  P@5 by held-back answers   P@5 by classes  covered")

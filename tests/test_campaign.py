@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
-from anneal import judging
+from anneal import judging, progress
 from anneal.archive import Archive, open_archive
-from anneal.campaign import FROZEN, Campaign, Standing, label_pairs
+from anneal.campaign import FROZEN, Campaign, label_pairs
 from anneal.errors import AnnealError, ArchiveError, CampaignError, UsageError
 from anneal.index import unit
 from anneal.pairs import UNKNOWN, Pairs, Verdict
@@ -348,7 +348,7 @@ def test_a_pair_asked_again_in_its_own_round_is_asked_once(campaign: Campaign) -
     ask(campaign, (0, 1), (2, 3))
     assert campaign.again([campaign.answer(0, 1, UNSURE, who) for who in ("ann", "bob")]) == 1
     assert campaign.take("me", "h", 2) == [(0, 1), (2, 3)]
-    assert campaign.standing().queued == 2
+    assert progress.standing(campaign).queued == 2
 
 
 # -- several people, several screens ---------------------------------------------------------------
@@ -633,12 +633,9 @@ def test_what_is_held_back_is_neither_learnt_from_nor_asked_again(campaign: Camp
     campaign.answer(1, 2, SIMILAR)
     assert evidence(campaign) == [(1, 2, SIMILAR)]
     assert campaign.take("me", "h", 1) == [(0, 2)]  # it does not follow
-    assert (campaign.standing().held_back, campaign.standing().implied, campaign.standing().answers) == (
-        1,
-        0,
-        2,
-    )
-    assert (campaign.due()[0], campaign.store.fresh(0)) == (1, 1)
+    standing = progress.standing(campaign)
+    assert (standing.held_back, standing.implied, standing.answers) == (1, 0, 2)
+    assert (progress.due(campaign)[0], campaign.store.fresh(0)) == (1, 1)
     ask(campaign, (0, 1), round=1)
     assert (0, 1) not in campaign.take("me", "h", 6)
     campaign.undo()
@@ -694,27 +691,27 @@ def test_the_closure_is_made_anew_when_anything_is_said_by_anybody(
 
 
 def test_cost_is_answers_bits_and_minutes_without_the_pauses(campaign: Campaign) -> None:
-    assert campaign.cost() == {"answers": 0, "bits": 0.0, "minutes": 0.0}
+    assert progress.cost(campaign) == {"answers": 0, "bits": 0.0, "minutes": 0.0}
     campaign.answer(0, 1, SIMILAR, looked=30_000)
     campaign.answer(2, 3, SIMILAR, looked=3_600_000)  # counts as a minute
     campaign.answer(4, 5, UNSURE)
     campaign.label((i, "wxyz"[i % 4]) for i in range(10))
-    assert campaign.cost() == {"answers": 3, "bits": 3 + 10 * 2, "minutes": 1.5}
+    assert progress.cost(campaign) == {"answers": 3, "bits": 3 + 10 * 2, "minutes": 1.5}
 
 
 def test_a_turn_is_due_when_a_third_of_a_round_is_new(campaign: Campaign) -> None:
-    assert campaign.due() == (0, 34)
+    assert progress.due(campaign) == (0, 34)
     campaign.answer_all(of((0, 1), (2, 3), (4, 5)), [SIMILAR] * 3)
-    assert campaign.due() == (3, 34)
+    assert progress.due(campaign) == (3, 34)
     finish(campaign, 0, {"row": 2})
-    assert campaign.due() == (1, 34)  # one came in while the machine learnt
+    assert progress.due(campaign) == (1, 34)  # one came in while the machine learnt
 
 
 def test_people_are_listed_with_how_much_and_how_fast(campaign: Campaign) -> None:
     for i in range(30):
         campaign.answer(i, 99, UNSURE if i % 3 == 0 else SIMILAR, "bob", looked=60_000 if i < 10 else 3_000)
     campaign.answer(0, 1, SIMILAR, "ann")
-    assert campaign.people() == [
+    assert progress.people(campaign) == [
         {"annotator": "ann", "answers": 1, "unsure": 0, "per_minute": None},
         {"annotator": "bob", "answers": 30, "unsure": 10, "per_minute": 20.0},
     ]
@@ -723,13 +720,13 @@ def test_people_are_listed_with_how_much_and_how_fast(campaign: Campaign) -> Non
 def test_agreement_is_cohens_on_the_pairs_two_people_share(
     campaign: Campaign, rng: np.random.Generator
 ) -> None:
-    assert campaign.agreement() == []
+    assert progress.agreement(campaign) == []
     pairs = of(*((i, 100) for i in range(40)))
     said = {who: rng.choice([1, 2, 3], 40, p=[0.6, 0.3, 0.1]) for who in ("ann", "bob")}
     for who, first, last in (("ann", 0, 30), ("bob", 10, 40)):
         campaign.answer_all(pairs[first:last], said[who][first:last].tolist(), who)
     campaign.answer(0, 1, SIMILAR, "carl")
-    (found,) = campaign.agreement()
+    (found,) = progress.agreement(campaign)
     both = said["ann"][10:30], said["bob"][10:30]
     assert found == {
         "one": "ann",
@@ -746,7 +743,7 @@ def test_shares_are_those_of_each_rounds_chosen_questions(campaign: Campaign) ->
         campaign.answer(*pair, verdict)
     finish(campaign, 0, {}, (8, 9))
     campaign.answer(8, 9, SIMILAR)
-    assert campaign.shares() == [
+    assert progress.shares(campaign) == [
         {"round": 0, "answers": 2, "similar": 0.5},
         {"round": 1, "answers": 1, "similar": 1.0},
     ]
@@ -832,8 +829,8 @@ def test_models_are_listed_with_what_each_had_cost_and_its_precision(campaign: C
 
 
 def test_a_new_campaign_stands_at_nothing(campaign: Campaign) -> None:
-    zeros = dict.fromkeys(asdict(campaign.standing()), 0)
-    assert asdict(campaign.standing()) == {**zeros, "images": 120, "share": None}
+    zeros = dict.fromkeys(asdict(progress.standing(campaign)), 0)
+    assert asdict(progress.standing(campaign)) == {**zeros, "images": 120, "share": None}
 
 
 def test_standing_counts_answers_what_they_imply_and_what_is_left(campaign: Campaign) -> None:
@@ -846,7 +843,7 @@ def test_standing_counts_answers_what_they_imply_and_what_is_left(campaign: Camp
         (6, 7, UNSURE),
     ):
         campaign.answer(a, b, verdict)
-    expected = Standing(
+    expected = progress.Standing(
         images=120,
         answers=5,
         similar=3,
@@ -860,21 +857,21 @@ def test_standing_counts_answers_what_they_imply_and_what_is_left(campaign: Camp
         queued=2,  # 8, 9 and 0, 4
         share=None,  # too few to say
     )
-    assert campaign.standing() == expected
+    assert progress.standing(campaign) == expected
     campaign.answer(0, 2, DISSIMILAR)  # against 0, 1, 2; what is contradicted implies nothing
     contradicted = replace(expected, answers=6, dissimilar=2, implied=0, contradictions=1, queued=3)
-    assert campaign.standing() == contradicted
+    assert progress.standing(campaign) == contradicted
     campaign.undo()
-    assert campaign.standing() == expected
+    assert progress.standing(campaign) == expected
     finish(campaign, 0, {}, (0, 3), (8, 9))
-    assert campaign.standing() == replace(expected, rounds=1, queued=1)
+    assert progress.standing(campaign) == replace(expected, rounds=1, queued=1)
 
 
 def test_what_two_annotators_agree_on_is_known_once(campaign: Campaign) -> None:
     for who in ("ann", "bob"):
         campaign.answer(0, 1, SIMILAR, who)
     campaign.answer(1, 2, SIMILAR, "ann")
-    standing = campaign.standing()
+    standing = progress.standing(campaign)
     assert (standing.answers, standing.similar, standing.contradictions) == (3, 3, 0)
     assert standing.implied == 1  # 0, 2
 
@@ -884,7 +881,7 @@ def test_a_disagreement_hides_nothing_implied_elsewhere(campaign: Campaign) -> N
     campaign.answer(0, 1, DISSIMILAR, "bob")
     campaign.answer(5, 6, SIMILAR)
     campaign.answer(6, 7, SIMILAR)
-    standing = campaign.standing()
+    standing = progress.standing(campaign)
     assert (standing.similar, standing.dissimilar, standing.contradictions) == (3, 1, 1)
     assert standing.implied == 1  # 5, 7
 
@@ -892,7 +889,7 @@ def test_a_disagreement_hides_nothing_implied_elsewhere(campaign: Campaign) -> N
 def test_pairs_that_labels_stand_for_are_implied(campaign: Campaign) -> None:
     labels = [(0, "x"), (1, "x"), (2, "x"), (3, "y"), (4, "y")]
     campaign.store.add_labels(labels, annotator="me", strategy="cal", round=0)
-    standing = campaign.standing()
+    standing = progress.standing(campaign)
     assert (standing.labels, standing.answers, standing.implied) == (5, 0, 10)
     ask(campaign, (0, 4), (1, 2), (4, 5))
     assert campaign.next_pair() == (4, 5)

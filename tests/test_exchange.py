@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from anneal import progress
 from anneal.archive import Archive, open_archive
 from anneal.campaign import Campaign
 from anneal.errors import AnnealError, UsageError
@@ -161,7 +162,7 @@ def test_what_is_taken_in_belongs_to_the_round_to_come_and_is_learnt_from(
     (tmp_path / "in.csv").write_text("a,b,verdict\n0,1,similar\n1,2,similar\n")
     take_in(campaign, tmp_path / "in.csv")
     assert {row.round for row in campaign.store.standing()} == {5}
-    assert campaign.standing().implied == 1
+    assert progress.standing(campaign).implied == 1
 
 
 @both_kinds
@@ -174,8 +175,8 @@ def test_taking_its_own_file_in_again_changes_nothing_that_stands(
     file = tmp_path / f"own{suffix}"
     write_out(campaign, file)
     take_in(campaign, file)
-    assert campaign.standing().answers == 2
-    assert campaign.standing().held_back == 1
+    assert progress.standing(campaign).answers == 2
+    assert progress.standing(campaign).held_back == 1
 
 
 # -- what is wrong ---------------------------------------------------------------------------------

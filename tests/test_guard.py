@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anneal import audit, backbones, cycle, judging, model, quality
+from anneal import audit, backbones, cycle, judging, model, quality, scenes
 from anneal.archive import Archive, open_archive
 from anneal.campaign import FROZEN, Campaign
 from anneal.index import unit
@@ -172,8 +172,9 @@ def played(campaign: Campaign, n: int, inverted: bool = False) -> None:
             campaign.answer(a, b, SIMILAR if similar else DISSIMILAR)
 
 
-def test_a_round_of_inverted_answers_does_not_reach_search(drawn: Path, cache: Path, tmp_path: Path) -> None:
-    archive: Archive = open_archive(drawn, 64, cache)
+def test_a_round_of_inverted_answers_does_not_reach_search(cache: Path, tmp_path: Path) -> None:
+    scenes.draw_archive(tmp_path / "archive", per_kind=20, seed=1, px=48)  # more than two rounds can place
+    archive: Archive = open_archive(tmp_path / "archive", 64, cache)
     plan = Plan(px=64, views=1, per_round=150, audit=0.5, recheck=0)
     backbone = backbones.load(plan.backbone)
     with closing(cycle.begin(tmp_path / "c", archive, plan)) as campaign:

@@ -38,6 +38,7 @@ ORDER = [
     "train",
     "plan",
     "campaign",
+    "progress",
     "audit",
     "judging",
     "exchange",

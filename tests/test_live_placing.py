@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from anneal import backbones, cycle, placing
+from anneal import backbones, cycle, placing, progress
 from anneal.archive import open_archive
 from anneal.campaign import FROZEN, Campaign, Pair, pairs_of, with_lot
 from anneal.pairs import UNKNOWN, Ids, Pairs, Verdict
@@ -198,7 +198,7 @@ def test_with_overlap_two_people_judge_the_same_and_new_ones_come_too(campaign: 
         who = ("ann", "bob")[n % 2]
         (pair, *_) = campaign.take(who, who, 2)
         campaign.answer(*pair, truth(names, pair), who)
-    (both,) = campaign.agreement()
+    (both,) = progress.agreement(campaign)
     assert (both["one"], both["other"], both["agreement"]) == ("ann", "bob", 1.0)
     assert 10 <= both["pairs"] <= 25
 
@@ -223,7 +223,7 @@ def test_a_question_that_is_chosen_and_in_the_lot_is_learnt_from(campaign: Campa
     campaign.store.queue_more(Questions.of(pairs_of([first]), 0, AUDIT), first=True)
     assert campaign.take("me", "h", 1) == [first]
     campaign.answer(*first, SIMILAR)
-    assert (list(campaign.evidence().pairs), campaign.standing().held_back) == ([first], 0)
+    assert (list(campaign.evidence().pairs), progress.standing(campaign).held_back) == ([first], 0)
 
 
 def test_spread_puts_one_of_the_lot_among_so_many() -> None:
@@ -266,7 +266,7 @@ def test_when_every_pair_is_known_there_is_nothing_left_to_ask(
         i, j = np.triu_indices(5, 1)
         verdicts = campaign.closure().relations.of(Pairs.of(images[i], images[j]))
         assert UNKNOWN not in verdicts
-        assert campaign.standing().queued == 0
+        assert progress.standing(campaign).queued == 0
 
 
 # -- the machine's turn ----------------------------------------------------------------------------

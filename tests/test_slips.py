@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from anneal import slips
+from anneal import progress, slips
 from anneal.archive import open_archive
 from anneal.campaign import Campaign
 from anneal.index import unit
@@ -194,7 +194,7 @@ def test_what_may_be_a_slip_is_asked_until_two_answers_agree(
         campaign.answer(0, 3, verdict)
     assert campaign.second_look(vectors) == []
     assert verdict_of(campaign, (0, 3)) == said[-1]
-    assert campaign.store.given() == campaign.cost()["answers"] == 60 + len(said)
+    assert campaign.store.given() == progress.cost(campaign)["answers"] == 60 + len(said)
 
 
 def test_a_correction_of_ones_own_is_not_doubted(campaign: Campaign) -> None:

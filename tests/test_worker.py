@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from anneal import progress
 from anneal.campaign import Campaign
 from anneal.pairs import Verdict
 from anneal.web.app import AHEAD
@@ -163,7 +164,7 @@ def test_class_folders_are_learnt_from_on_request(tmp_path: Path, drawn: Path) -
     words = f"init {drawn} --campaign {folder} --px 64 --views 1 --per-round 24 --use-classes"
     subprocess.run([sys.executable, "-m", "anneal", *words.split()], check=True, capture_output=True)
     campaign = Campaign.open(folder)
-    assert campaign.standing().labels == 120
+    assert progress.standing(campaign).labels == 120
     assert campaign.evidence().given(Verdict.SIMILAR).a.size > 0
     campaign.close()
     with label(folder) as site:

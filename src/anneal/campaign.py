@@ -1,4 +1,4 @@
-"""The person's turn: the next pairs, an answer, an undo, how far we are and how good. No torch in here.
+"""The person's turn: the next pairs, an answer, an undo, and what follows. No torch in here.
 
 A campaign is a folder: ``campaign.sqlite`` (everything a person said), ``cache/`` (pixels and frozen
 features) and ``rounds/`` (the model and the vectors of each round).
@@ -7,13 +7,11 @@ features) and ``rounds/`` (the model and the vectors of each round).
 from __future__ import annotations
 
 import math
-import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, fields, replace
-from itertools import combinations
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logit
 
-from anneal import placing, quality, slips
+from anneal import placing, slips
 from anneal.archive import Archive, reopen
 from anneal.errors import CampaignError, UsageError
 from anneal.mining import pairwise
@@ -37,32 +35,12 @@ WORKER_LOCK = "worker.lock"  # held by whoever takes the machine's turns
 PARTNERS = 4  # similar and dissimilar partners of an image whose class is given, as in the paper
 MANY = 10_000  # images among which partners are drawn one by one: shuffling them all would take too long
 FROZEN = -1  # the number of the model before the first round
-SILENT = 10.0  # seconds without a sign of life after which the machine is taken to be away
 LEASE = 300.0  # seconds a pair is kept for whoever has it on the screen
 RECENT = 50  # answers whose share of similar ones is watched
 SLACK = 0.2  # around the share that is aimed at
 BEFORE = {"recheck": 0.0, "presume": 0.0}  # of campaigns that were made before there was such a thing
 FEW = 50  # pairs that are read one by one
-PAUSE = 60_000  # milliseconds: looking longer than this is counted as a pause
 Pair = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class Standing:
-    """How far the campaign is."""
-
-    images: int
-    answers: int
-    similar: int
-    dissimilar: int
-    unsure: int
-    held_back: int  # of the answers: those to questions drawn at random, which measure and do not teach
-    labels: int
-    implied: int
-    contradictions: int
-    rounds: int
-    queued: int
-    share: float | None  # similar ones among the latest answers
 
 
 class Campaign:
@@ -343,18 +321,18 @@ class Campaign:
     def _excess(self, number: int) -> float:
         """How far a round's share of similar answers lies above what is aimed at, or below, in logits."""
         assert self.aim is not None
-        said = [verdict for round_, verdict in self._settled() if round_ == number]
+        said = [verdict for round_, verdict in self.settled() if round_ == number]
         share = (said.count(Verdict.SIMILAR) + 1) / (len(said) + 2)
         return float(logit(share) - logit(min(max(share, self.aim[0]), self.aim[1])))
 
-    def _settled(self) -> list[tuple[int, int]]:
+    def settled(self) -> list[tuple[int, int]]:
         """Round and verdict of the answers to chosen questions that say similar or dissimilar."""
         said = ((row.round, row.verdict) for row in self.said() if row.strategy != AUDIT)
         return [(number, verdict) for number, verdict in said if verdict != Verdict.UNSURE]
 
     def share(self) -> float | None:
         """Similar ones among the latest answers to questions that were chosen; None before there are ten."""
-        last = [verdict for _, verdict in self._settled()[-RECENT:]]
+        last = [verdict for _, verdict in self.settled()[-RECENT:]]
         return last.count(Verdict.SIMILAR) / len(last) if len(last) >= 10 else None
 
     def answer(
@@ -592,93 +570,6 @@ class Campaign:
         rows = [row for row in self.said() if row.strategy != AUDIT] if found else []
         return [[rows[i] for i in one.rows if i < len(rows)] for one in found]
 
-    def standing(self) -> Standing:
-        rows, closure = self.said(), self.closure()
-        verdicts = [row.verdict for row in rows]
-        answers = self.store.answers(held_back=False)
-        queue = self.store.questions()
-        judged = {(row.a, row.b) for row in rows}
-        unknown = closure.relations.of(queue.pairs) == UNKNOWN
-        return Standing(
-            images=self.size,
-            answers=len(rows),
-            similar=verdicts.count(Verdict.SIMILAR),
-            dissimilar=verdicts.count(Verdict.DISSIMILAR),
-            unsure=verdicts.count(Verdict.UNSURE),
-            held_back=self.store.held_back()[0],
-            labels=len(self.store.labels()),
-            implied=int(closure.relations.implied(answers)),
-            contradictions=len(closure.contradictions),
-            rounds=len(self.store.rounds()),
-            queued=sum(bool(u) and p not in judged for u, p in zip(unknown, queue.pairs, strict=True)),
-            share=self.share(),
-        )
-
-    # -- how good it is ----------------------------------------------------------------------------
-
-    def cost(self) -> dict[str, float]:
-        """What the answers so far have cost: how many, bits, minutes of looking."""
-        given, labels = self.store.given(), self.store.labels()
-        bits = given + len(labels) * math.log2(max(len(set(labels.values())), 1))
-        minutes = self.store.looked(PAUSE) / 60_000
-        return {"answers": given, "bits": round(bits, 1), "minutes": round(minutes, 2)}
-
-    def due(self) -> tuple[int, int]:
-        """How many answers the newest model has not seen, and how many make it worth another turn."""
-        rounds = self.store.rounds()
-        return self.store.fresh(rounds[-1][1].get("row", 0) if rounds else 0), math.ceil(
-            self.plan.per_round / 3
-        )
-
-    def machine(self) -> dict[str, Any]:
-        """What the machine is doing, in numbers and in a sentence."""
-        at, about = self.store.machine()
-        fresh, needed = self.due()
-        state = about.get("state", "absent") if time.time() - at < SILENT else "absent"
-        progress = {name: about.get(name, start) for name, start in (("step", ""), ("done", 0), ("total", 1))}
-        text = _machine_text(state, about, fresh, needed)
-        return {"state": state, **progress, "text": text, "fresh": fresh, "needed": needed}
-
-    def people(self) -> list[dict[str, Any]]:
-        """Who has answered how much, and how fast of late."""
-        rows = defaultdict(list)
-        for row in self.said():
-            rows[row.annotator].append(row)
-        return [
-            {
-                "annotator": name,
-                "answers": len(said),
-                "unsure": sum(row.verdict == Verdict.UNSURE for row in said),
-                "per_minute": _pace([row.looked for row in said[-20:] if row.looked]),
-            }
-            for name, said in sorted(rows.items())
-        ]
-
-    def agreement(self) -> list[dict[str, Any]]:
-        """For every two people who judged the same pairs: how many, how often alike, Cohen's κ."""
-        said: dict[str, dict[Pair, int]] = defaultdict(dict)
-        for row in self.said():
-            said[row.annotator][row.a, row.b] = row.verdict
-        found = []
-        for one, other in combinations(sorted(said), 2):
-            both = sorted(said[one].keys() & said[other].keys())
-            if both:
-                alike, kappa = quality.kappa([said[one][p] for p in both], [said[other][p] for p in both])
-                found.append(
-                    {"one": one, "other": other, "pairs": len(both), "agreement": alike, "kappa": kappa}
-                )
-        return found
-
-    def shares(self) -> list[dict[str, Any]]:
-        """Of each round's chosen questions, how many were answered and which share was similar."""
-        rounds: dict[int, list[int]] = defaultdict(list)
-        for number, verdict in self._settled():
-            rounds[number].append(verdict)
-        return [
-            {"round": number, "answers": len(said), "similar": said.count(Verdict.SIMILAR) / len(said)}
-            for number, said in sorted(rounds.items())
-        ]
-
     # -- what the machine left ---------------------------------------------------------------------
 
     def round_folder(self, number: int) -> Path:
@@ -752,27 +643,6 @@ def with_lot(
         else:
             missing += 1
     return found, missing
-
-
-def _machine_text(state: str, about: dict[str, Any], fresh: int, needed: int) -> str:
-    if state == "learning":
-        return f"The machine is {about.get('step', 'learning')}…"
-    if state == "failed":
-        left = max(round(about.get("again", 0) - time.time()), 0)
-        return f"The machine's last turn failed: {about.get('error', '')} It tries again in {left} s."
-    if state == "restarting":
-        code = about.get("code")
-        return f"The machine stopped (exit code {code}) and is being started again; nothing is lost."
-    if state == "absent":
-        return "The machine is not running. Answers are kept; anneal label starts it."
-    if fresh >= needed:
-        return "The machine is about to learn from your answers."
-    return f"The machine learns after {needed - fresh} more answers."
-
-
-def _pace(looked: Sequence[int]) -> float | None:
-    """Answers a minute."""
-    return round(60_000 * len(looked) / sum(min(ms, PAUSE) for ms in looked), 1) if looked else None
 
 
 def pairs_of(pairs: Iterable[Pair]) -> Pairs:

@@ -265,7 +265,7 @@ def round_(campaign: CampaignOption = Path("campaign"), as_json: JsonOption = Fa
     """
     from filelock import FileLock, Timeout
 
-    from anneal import judging
+    from anneal import judging, progress
     from anneal.campaign import WORKER_LOCK, Campaign
     from anneal.errors import UsageError
 
@@ -279,7 +279,7 @@ def round_(campaign: CampaignOption = Path("campaign"), as_json: JsonOption = Fa
         raise UsageError(
             "anneal label is open on this campaign and takes the machine's turns itself: end it first."
         ) from None
-    standing = opened.standing()
+    standing = progress.standing(opened)
     for number, contradiction in enumerate(learned.closure.contradictions):
         if number < 5 and not as_json:
             _print_contradiction(opened, contradiction.rows)
@@ -302,20 +302,20 @@ def status(campaign: CampaignOption = Path("campaign"), as_json: JsonOption = Fa
 
     Example: [bold]anneal status --campaign my-campaign[/]
     """
-    from anneal import judging
+    from anneal import judging, progress
     from anneal.campaign import Campaign
 
     opened = Campaign.open(campaign)
-    standing = opened.standing()
+    standing = progress.standing(opened)
     missing = opened.archive().missing()
     models = [asdict(model) for model in judging.models(opened)] if standing.held_back else []
-    people, agreement, machine = opened.people(), opened.agreement(), opened.machine()
+    agreement, machine = progress.agreement(opened), progress.machine(opened)
     refusal = judging.refusal(opened)
     if as_json:
         told: dict[str, Any] = {
             "missing": missing,
             "models": models,
-            "people": people,
+            "people": progress.people(opened),
             "agreement": agreement,
         }
         told |= {"serving": opened.serving(), "refusal": refusal, "machine": machine}
@@ -585,7 +585,9 @@ def demo(
 def _queued(campaign: Campaign, questions: str) -> str:
     if campaign.one_by_one:
         return f"{questions} are made one by one, each in the light of your answers."
-    return f"{campaign.standing().queued} {questions} are queued."
+    from anneal import progress
+
+    return f"{progress.standing(campaign).queued} {questions} are queued."
 
 
 def _tell(row: dict[str, Any]) -> None:

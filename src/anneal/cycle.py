@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from anneal import audit, backbones, embed, judging, model, uncertainty
+from anneal import audit, backbones, embed, judging, model, progress, uncertainty
 from anneal.archive import Archive, Progress, silent
 from anneal.backbones import Backbone
 from anneal.campaign import FROZEN, Campaign
@@ -184,7 +184,7 @@ def turn(campaign: Campaign, backbone: Backbone, watch: Watch = unwatched) -> Le
     then is the new model, or the one that did before if the held-back answers say that the new is worse."""
     plan, store = campaign.plan, campaign.store
     select = _pairs_only(plan)
-    row, cost = store.newest(), campaign.cost()  # before the answers: what comes in meanwhile is news
+    row, cost = store.newest(), progress.cost(campaign)  # before the answers: what comes in later is news
     answers = campaign.evidence()
     if not len(answers.given(Verdict.SIMILAR)) + len(answers.given(Verdict.DISSIMILAR)):
         raise UsageError(

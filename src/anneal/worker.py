@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock, Timeout
 
-from anneal import backbones, cycle, query
+from anneal import backbones, cycle, progress, query
 from anneal.archive import Progress
 from anneal.backbones import Backbone
 from anneal.campaign import WORKER_LOCK, Campaign
@@ -76,9 +76,9 @@ def _take_turns(folder: Path, stop: threading.Event) -> None:
 
 def due(campaign: Campaign) -> bool:
     """Whether there is enough to learn from that the newest model has not seen."""
-    fresh, needed = campaign.due()
+    fresh, needed = progress.due(campaign)
     labels = campaign.store.newest_label() > 0 and not campaign.store.rounds()
-    return (fresh >= needed and bool(campaign.shares())) or labels
+    return (fresh >= needed and bool(progress.shares(campaign))) or labels
 
 
 class _Watch:

@@ -18,7 +18,7 @@ from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from anneal import __version__, judging, quality
+from anneal import __version__, judging, progress, quality
 from anneal.archive import UNREADABLE, decode
 from anneal.campaign import FROZEN, Campaign, Pair
 from anneal.errors import AnnealError, UsageError
@@ -111,8 +111,8 @@ class Desk:
 
     def state(self, annotator: str) -> dict[str, Any]:
         campaign = self.campaign
-        standing = asdict(campaign.standing())
-        mine = next((who for who in campaign.people() if who["annotator"] == annotator), None)
+        standing = asdict(progress.standing(campaign))
+        mine = next((who for who in progress.people(campaign) if who["annotator"] == annotator), None)
         return {
             "campaign": campaign.folder.resolve().name,
             "id": campaign.id,
@@ -125,7 +125,7 @@ class Desk:
                 "answers": mine["answers"] if mine else 0,
                 "per_minute": mine["per_minute"] if mine else None,
             },
-            "machine": campaign.machine(),
+            "machine": progress.machine(campaign),
             "advice": self.advice(),
         }
 
@@ -369,7 +369,7 @@ def create(campaign: Campaign, token: str = "") -> FastAPI:
             raise HTTPException(404, "That image is no longer here: drop it again.")
         if found.error is not None:
             return {"state": "failed", "text": found.error}
-        away = locked(campaign.machine)["state"] == "absent"
+        away = locked(lambda: progress.machine(campaign))["state"] == "absent"
         text = "The machine is not running: start it with anneal label." if away else ""
         return {"state": "waiting" if found.vector is None else "ready", "text": text}
 
@@ -425,20 +425,20 @@ def create(campaign: Campaign, token: str = "") -> FastAPI:
     # -- progress ----------------------------------------------------------------------------------
 
     @app.get("/api/progress")
-    def progress() -> dict[str, Any]:
+    def how_good() -> dict[str, Any]:
         """How good each model is by the answers that are held back, what they cost, and who gave them."""
         with desk.lock:
-            measured = campaign.standing().held_back > 0
+            measured = progress.standing(campaign).held_back > 0
             return {
                 "models": [_model(model, measured) for model in desk.models()],
-                "held_back": campaign.standing().held_back,
+                "held_back": progress.standing(campaign).held_back,
                 "advice": desk.advice(),
                 "serving": campaign.serving(),
                 "refusal": judging.refusal(campaign),
-                "shares": campaign.shares(),
+                "shares": progress.shares(campaign),
                 "aim": campaign.aim,
-                "people": campaign.people(),
-                "agreement": campaign.agreement(),
+                "people": progress.people(campaign),
+                "agreement": progress.agreement(campaign),
             }
 
     return app
