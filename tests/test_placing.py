@@ -9,6 +9,7 @@ from anneal import placing
 from anneal.index import unit
 from anneal.pairs import Answers, Floats, Ids, Pairs, Verdict
 from anneal.snapshot import Order, Snapshot
+from anneal.spreading import spread
 from anneal.transitivity import full
 
 SIMILAR, DISSIMILAR, UNSURE = Verdict
@@ -93,17 +94,22 @@ def test_the_images_between_two_groups_are_the_most_doubtful() -> None:
     assert all(14 <= i <= 26 for i in first.tolist())
 
 
+def test_what_an_image_yields_is_its_chance_of_a_place_over_the_questions_it_takes() -> None:
+    share = np.array([[1, 0, 0], [0.5, 0.5, 0], [0.5, 0.25, 0.25], [0, 0, 0]])
+    np.testing.assert_allclose(placing._yield(share), [1, 1 / 1.5, 0.75 / 1.5, 0])
+    np.testing.assert_allclose(placing._yield(share[:, :1]), [1, 0.5 / 1.5, 0.5 / 1.5, 0])
+
+
 def test_of_doubtful_images_those_come_first_that_are_likely_to_find_a_place() -> None:
-    """Ten groups in ten directions, four images between two of them and four among the others."""
-    ten = np.eye(12)[:10]
-    between, among = ten[:2].mean(axis=0), ten[2:].mean(axis=0)
-    vectors = np.concatenate([np.repeat(ten, 12, axis=0), [between] * 4, [among] * 4])
+    """Ten groups in ten directions, and images anywhere between them."""
+    vectors = np.concatenate([np.repeat(np.eye(10), 12, axis=0), seed(1).dirichlet(np.full(10, 0.3), 400)])
     vectors = unit(vectors + 0.05 * seed(2).normal(size=vectors.shape))
-    said = [(12 * k, 12 * k + i, SIMILAR) for k in range(10) for i in range(1, 12)]
-    snapshot = shown(vectors, *said)
-    soon, doubtful = (placing.order(snapshot, 1, seed(0), soon=soon).images for soon in (True, False))
-    assert soon[0] in range(120, 124)
-    assert doubtful[0] in range(124, 128)
+    snapshot = shown(vectors, *((12 * k, 12 * k + i, SIMILAR) for k in range(10) for i in range(1, 12)))
+    soon, doubtful = (placing.order(snapshot, 10, seed(0), soon=soon).images[:10] for soon in (True, False))
+    found = spread(snapshot.vectors, snapshot.images, snapshot.known)
+    chance, doubt = placing._yield(found.share), found.apart(found)
+    assert chance[soon].mean() > chance[doubtful].mean() + 0.05
+    assert doubt[doubtful].mean() > doubt[soon].mean() > np.median(doubt[120:])
 
 
 def test_an_image_in_doubt_alone_comes_after_those_that_are_in_doubt_together() -> None:
