@@ -99,3 +99,13 @@ def test_shares_sum_to_one_or_to_nothing(seed: int, n: int) -> None:
     assert (np.isclose(total, 1, atol=1e-4) | (total == 0)).all()
     assert (found.share >= 0).all()
     assert ((found.apart(found) >= -1e-6) & (found.apart(found) <= 1)).all()
+
+
+def test_around_an_image_is_the_mean_over_its_nearest() -> None:
+    line = np.linspace(0, 1, 30)
+    vectors = np.stack([np.cos(line), np.sin(line)], axis=1)
+    answers = Answers.of(Pairs.of([0], [1]), [Verdict.SIMILAR])
+    found = spread(vectors, np.arange(30), full(30, answers).relations)
+    value = np.arange(30.0)
+    assert found.around(value)[15] == np.arange(10, 21).mean()  # itself and five on either side
+    assert found.around(value)[0] == np.arange(11).mean()

@@ -154,21 +154,28 @@ def test_what_was_withdrawn_is_listed_until_it_is_undone_or_said_anew(store: Sto
 
 
 def test_what_was_asked_again_and_turned_out_otherwise_is_counted(store: Store) -> None:
-    def act(b: int, verdict: int, round: int, entered: str | None = None) -> None:
-        store.add([Event(0, b, verdict, "ann", "place", round, entered=entered)])
+    def act(b: int, verdict: int, round: int, entered: str | None = None, who: str = "ann") -> None:
+        store.add([Event(0, b, verdict, who, "place", round, entered=entered)])
 
-    for b in (1, 2, 3):
+    for b in (1, 2, 3, 4):
         act(b, SIMILAR, 0)
-    act(3, DISSIMILAR, 0)  # a correction of one's own
-    for b in (1, 2):
+    act(3, DISSIMILAR, 0)  # a correction of one's own …
+    act(4, DISSIMILAR, 0, who="bob")  # … and another opinion
+    for b in (1, 2, 3):
         act(b, UNKNOWN, 1, MACHINE)
-    assert (set(store.doubted()), store.overturned()) == ({(0, 1), (0, 2)}, 0)
+    act(4, UNKNOWN, 1, MACHINE, "bob")
+    assert (set(store.doubted()), store.overturned()) == ({(0, b) for b in (1, 2, 3, 4)}, 0)
+    act(3, DISSIMILAR, 1)
+    act(4, DISSIMILAR, 1, who="bob")
+    assert store.overturned() == 0
     act(1, DISSIMILAR, 1)
     act(2, DISSIMILAR, 2)
     act(2, UNKNOWN, 2, MACHINE)
     assert [store.overturned(before) for before in (0, 1, 2, 3)] == [0, 0, 1, 2]
-    act(2, SIMILAR, 3)  # twice the same in the end
+    act(2, SIMILAR, 3)  # it was right at first
     assert [store.overturned(before) for before in (2, 3, 4)] == [1, 2, 1]
+    act(4, UNSURE, 4, who="bob")
+    assert store.overturned() == 2
 
 
 @given(
@@ -618,6 +625,18 @@ def test_one_who_opens_a_file_that_another_is_just_making_waits_for_it(tmp_path:
             assert raw(path, "PRAGMA journal_mode") == [("wal",)]
             assert store.settings() == {}
         done.join()
+
+
+def test_one_who_waits_too_long_for_a_file_is_told_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("anneal.store.PATIENCE", 0.1)
+    path = tmp_path / "campaign.sqlite"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("CREATE TABLE theirs (x)")
+        with pytest.raises(CampaignError, match="database is locked"):
+            Store(path)
 
 
 # -- files of the version before -------------------------------------------------------------------

@@ -512,11 +512,11 @@ class Campaign:
 
     def against(self, told: Answers, known: Relations, frozen: Floats, before: int = EVER) -> Pairs:
         """Pairs of which the frozen features speak against what was said before a round, and which have not
-        been asked again: the strangest, no more than a quarter of a round, and fewer where asking again has
+        been asked again: the strangest, about a quarter of a round at most, and fewer where asking again has
         seldom brought out a slip. Whoever is careful is hardly asked."""
-        settled = self.store.doubted(before)
-        found = slips.against(frozen, told, known, settled)
-        return found[: slips.worth(self.plan.per_round / 4, len(settled), self.store.overturned(before))]
+        doubted = self.store.doubted(before)
+        found = slips.against(frozen, told, known, doubted)
+        return found[: slips.worth(self.plan.per_round / 4, len(doubted), self.store.overturned(before))]
 
     def before(self, number: int) -> Relations:
         """What was known before a round."""

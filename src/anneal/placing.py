@@ -42,8 +42,9 @@ def order(
     if not np.isin(known.members, images).any():
         if len(left) > 2:
             near = density(snapshot.vectors, left)
-            left, near = left[np.argsort(-near, kind="stable")], -np.sort(-near)
-            first = left[best_per_cluster(snapshot.vectors[left], near, min(CENTRES, n, len(left)), rng)]
+            by = np.argsort(-near, kind="stable")
+            centres = best_per_cluster(snapshot.vectors[left[by]], near[by], min(CENTRES, n, len(left)), rng)
+            first = left[by[centres]]
         return Order(joins, np.concatenate([first, left[~np.isin(left, first)]]))
     found = spread(snapshot.vectors, images, known)
     if join:

@@ -11,12 +11,11 @@ from itertools import combinations
 from typing import Any
 
 from anneal import quality
-from anneal.campaign import Campaign
+from anneal.campaign import Campaign, Pair
 from anneal.pairs import UNKNOWN, Verdict
 
 SILENT = 10.0  # seconds without a sign of life after which the machine is taken to be away
 PAUSE = 60_000  # milliseconds: looking longer than this is counted as a pause
-Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ class Spread:
     images: Ids  # sorted
     groups: Ids  # by their number in the relations, sorted
     share: Floats  # (images, groups)
-    near: Ids  # (images, NEIGHBOURS + 1) the rows of the nearest of each, itself among them
+    near: Ids  # (images, NEIGHBOURS + 1 or all) the rows of the nearest of each, mostly itself first
 
     def apart(self, other: Spread) -> Floats:
         """How likely it is that two draws of an image's group, one from each, differ; 1 where nothing is

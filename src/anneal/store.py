@@ -309,12 +309,17 @@ class Store:
         return frozenset((a, b) for a, b in rows)
 
     def overturned(self, before: int = EVER) -> int:
-        """Of how many of them something else was said in the end than at first, before a round."""
-        said = "SELECT verdict FROM acts WHERE a = w.a AND b = w.b AND verdict != 0 AND round < :before"
+        """How many of these answers turned out otherwise: whoever gave one says another thing since it was
+        first withdrawn, before a round."""
+        said = (
+            "SELECT verdict FROM acts WHERE a = w.a AND b = w.b AND annotator = w.annotator "
+            "AND verdict != 0 AND round < :before"
+        )
         (count,) = self._db.execute(
-            "SELECT count(*) FROM (SELECT DISTINCT a, b FROM acts "
-            "WHERE verdict = 0 AND entered = :machine AND round < :before) AS w "
-            f"WHERE ({said} ORDER BY id LIMIT 1) != ({said} ORDER BY id DESC LIMIT 1)",
+            "SELECT count(*) FROM (SELECT a, b, annotator, min(id) AS id FROM acts "
+            "WHERE verdict = 0 AND entered = :machine AND round < :before GROUP BY a, b, annotator) AS w "
+            f"WHERE ({said} AND id < w.id ORDER BY id DESC LIMIT 1) "
+            f"!= ({said} AND id > w.id ORDER BY id DESC LIMIT 1)",
             {"before": before, "machine": MACHINE},
         ).fetchone()
         return int(count)

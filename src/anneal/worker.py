@@ -78,7 +78,7 @@ def due(campaign: Campaign) -> bool:
     """Whether there is enough to learn from that the newest model has not seen."""
     fresh, needed = progress.due(campaign)
     labels = campaign.store.newest_label() > 0 and not campaign.store.rounds()
-    return (fresh >= needed and bool(progress.shares(campaign))) or labels
+    return (fresh >= needed and bool(campaign.settled())) or labels
 
 
 class _Watch:

@@ -428,10 +428,10 @@ def create(campaign: Campaign, token: str = "") -> FastAPI:
     def how_good() -> dict[str, Any]:
         """How good each model is by the answers that are held back, what they cost, and who gave them."""
         with desk.lock:
-            measured = progress.standing(campaign).held_back > 0
+            held_back = progress.standing(campaign).held_back
             return {
-                "models": [_model(model, measured) for model in desk.models()],
-                "held_back": progress.standing(campaign).held_back,
+                "models": [_model(model, held_back > 0) for model in desk.models()],
+                "held_back": held_back,
                 "advice": desk.advice(),
                 "serving": campaign.serving(),
                 "refusal": judging.refusal(campaign),
