@@ -133,6 +133,8 @@ def test_an_image_in_doubt_alone_comes_after_those_that_are_in_doubt_together() 
     for soon in (True, False):
         first = placing.order(snapshot, 3, seed(0), soon=soon).images
         assert set(first[:3].tolist()) <= set(range(36, 48))
+    alone = placing.order(snapshot, 2, seed(0), soon=False, around=False).images
+    assert set(alone[:2].tolist()) <= set(range(48, 60))
 
 
 def test_an_image_is_asked_first_beside_the_group_that_its_neighbours_tell() -> None:

@@ -289,7 +289,7 @@ def test_the_score_is_what_the_formulas_say() -> None:
     [
         (
             {"strategies": ("best",)},
-            "choose among mgue, bcgue, random, place, place-apart, place-doubtful, cal, cal-metric",
+            "mgue, bcgue, random, place, place-apart, place-doubtful, place-alone, cal, cal-metric",
         ),
         ({"strategies": ("mgue", "mgue")}, "twice"),
         ({"rounds": -1}, "--rounds"),

@@ -28,7 +28,13 @@ OVERLAP = 0.2  # from which on two groups may be one
 
 
 def order(
-    snapshot: Snapshot, n: int, rng: np.random.Generator, *, join: bool = True, soon: bool = True
+    snapshot: Snapshot,
+    n: int,
+    rng: np.random.Generator,
+    *,
+    join: bool = True,
+    soon: bool = True,
+    around: bool = True,
 ) -> Order:
     """What the next n questions are about. Groups to be joined come first, then images to be placed, the
     most wanted first, one of each of many clusters: the most typical while nothing is known, then those in
@@ -53,7 +59,8 @@ def order(
     if len(left) > 2:
         other = found if snapshot.frozen is None else spread(snapshot.frozen, images, known)
         rows = np.searchsorted(found.images, left)
-        wanted = other.around(found.apart(other))[rows]
+        doubt = found.apart(other)
+        wanted = (other.around(doubt) if around else doubt)[rows]
         if soon:
             wanted = wanted * (0.5 + _yield((found.share[rows] + other.share[rows]) / 2))
         likely = np.argsort(-wanted, kind="stable")[: 4 * n]

@@ -207,6 +207,7 @@ def parts(plan: Plan) -> dict[str, tuple[Plan, float]]:
         "place": place,
         "place without-joining": replace(plan, strategy="place-apart"),
         "place by-doubt-alone": replace(plan, strategy="place-doubtful"),
+        "place by-own-doubt": replace(plan, strategy="place-alone"),
         "place without-presuming": replace(place, presume=0),
         "place presuming-from-0.15": replace(place, presume=0.15),
         "place presuming-from-0.5": replace(place, presume=0.5),

@@ -222,7 +222,8 @@ def strategies(
         Strategy("random", random),
         Strategy("place", place, order=order),
         Strategy("place-apart", place, order=partial(order, join=False)),  # to see what joining is worth …
-        Strategy("place-doubtful", place, order=partial(order, soon=False)),  # … and the order of images
+        Strategy("place-doubtful", place, order=partial(order, soon=False)),  # … the order of images …
+        Strategy("place-alone", place, order=partial(order, around=False)),  # … and their neighbourhood
         Strategy("cal", label=cal, metric=False),  # classes train a classifier, as in the paper
         Strategy("cal-metric", label=cal),  # and here the metric as well: all that a class label implies
         Strategy("typiclust", label=typiclust),
