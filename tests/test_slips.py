@@ -1,5 +1,6 @@
 """Slips: which answers are asked again, and what becomes of them."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -135,20 +136,20 @@ def test_nothing_speaks_against_no_answers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "slipped", "again"),
+    ("asked", "slipped", "share"),
     [
-        (0, 0, 30),
-        (5, 0, 15),
-        (50, 0, 3),
-        (500, 0, 1),
-        (100, 9, 15),
-        (100, 19, 29),
-        (100, 20, 30),
-        (10, 10, 30),
+        (0, 0, 1),
+        (5, 0, 1 / 2),
+        (50, 0, 1 / 11),
+        (500, 0, 1 / 101),
+        (100, 9, 10 / 21),
+        (100, 19, 20 / 21),
+        (100, 20, 1),
+        (10, 10, 1),
     ],
 )
-def test_earlier_answers_are_asked_again_as_far_as_it_pays(asked: int, slipped: int, again: int) -> None:
-    assert slips.worth(30, asked, slipped) == again
+def test_answers_are_asked_again_as_far_as_it_pays(asked: int, slipped: int, share: float) -> None:
+    assert slips.paying(asked, slipped) == share
 
 
 # -- in a campaign -----------------------------------------------------------------------------------
@@ -333,18 +334,33 @@ def test_whoever_is_careful_is_hardly_asked_again(campaign: Campaign) -> None:
     campaign.answer_all(Pairs.of(a, a + 1), [SIMILAR] * 40)
     campaign.answer_all(Pairs.of(range(0, 40, 2), range(60, 100, 2)), [SIMILAR] * 20)
     told_, known = campaign.evidence(), campaign.closure().relations
-    most = campaign.plan.per_round // 4
+    most = campaign.plan.per_round / 4
     odd = list(campaign.against(told_, known, frozen))
     assert len(odd) == 20 < most
     for pair in odd[:10]:
         campaign.again([row.id for row in campaign.said() if (row.a, row.b) == pair], by=MACHINE)
         campaign.answer(*pair, SIMILAR)
     left = list(campaign.against(told_, known, frozen))
-    assert left == odd[10:][: slips.worth(campaign.plan.per_round / 4, 10, 0)]
+    assert left == odd[10:][: math.ceil(most / 3)]
     assert len(left) < 10
     campaign.answer(*odd[0], DISSIMILAR)
     campaign.answer(*odd[1], DISSIMILAR)
     assert list(campaign.against(told_, known, frozen)) == odd[10:]
+
+
+@pytest.mark.parametrize("said", [SIMILAR, DISSIMILAR])
+def test_what_was_found_in_earlier_rounds_tells_how_strange_an_answer_must_be(
+    campaign: Campaign, said: Verdict
+) -> None:
+    """Twenty answers about images of their own were asked again a round ago."""
+    pairs = Pairs.of(range(70, 110, 2), range(71, 110, 2))
+    campaign.answer_all(pairs, [SIMILAR] * 20)
+    campaign.again([row.id for row in campaign.said()], by=MACHINE)
+    campaign.answer_all(pairs, [said] * 20)
+    assert (campaign.store.overturned(), len(campaign.store.doubted())) == (20 * (said == DISSIMILAR), 20)
+    campaign.store.finish_round(0, {"row": campaign.store.newest()}, Questions.of(Pairs.none(), 1, "place"))
+    vectors, (strange, rather) = told(campaign, 2, 18), ((0, 3), (0, 19))  # a chance of 2 %, and of 9
+    assert campaign.second_look(vectors) == ([strange] if said == SIMILAR else [strange, rather])
 
 
 def test_whoever_says_another_thing_each_time_is_asked_so_often_and_no_more(campaign: Campaign) -> None:

@@ -475,7 +475,8 @@ class Campaign:
         chance = slips.chances(vectors, fresh, fresh)
         joined = slips.joins(self.before(number), fresh)
         doubted = [row for row in last if (row.a, row.b) in earlier]  # asked again: alike this time?
-        doubted += [last[i] for i in slips.suspects(chance, joined, self.plan.recheck)]
+        least = self.plan.recheck * self._paying(number)
+        doubted += [last[i] for i in slips.suspects(chance, joined, least)]
         found = [row.id for row in doubted if not self._sure(row, 1, earlier)]
         for rows in self.contradictions():
             if len({(row.a, row.b) for row in rows}) < len(rows):
@@ -514,9 +515,12 @@ class Campaign:
         """Pairs of which the frozen features speak against what was said before a round, and which have not
         been asked again: the strangest, about a quarter of a round at most, and fewer where asking again has
         seldom brought out a slip. Whoever is careful is hardly asked."""
-        doubted = self.store.doubted(before)
-        found = slips.against(frozen, told, known, doubted)
-        return found[: slips.worth(self.plan.per_round / 4, len(doubted), self.store.overturned(before))]
+        found = slips.against(frozen, told, known, self.store.doubted(before))
+        return found[: math.ceil(self.plan.per_round / 4 * self._paying(before))]
+
+    def _paying(self, before: int) -> float:
+        """How much of the asking again is to go on, going by what it brought before a round."""
+        return slips.paying(len(self.store.doubted(before)), self.store.overturned(before))
 
     def before(self, number: int) -> Relations:
         """What was known before a round."""

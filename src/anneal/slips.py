@@ -149,7 +149,7 @@ def against(frozen: Floats, answers: Answers, known: Relations, settled: Set[Pai
     return answers.pairs[np.array([row for _, row in sorted(found)], dtype=np.int64)]
 
 
-def worth(most: float, asked: int, slipped: int) -> int:
-    """How many earlier answers to ask again, where so many have been and so many were slips: ``most`` at
-    first and while it pays, then fewer and fewer, but never none."""
-    return math.ceil(most * min((slipped + 1) / (asked * PAYING + 1), 1))
+def paying(asked: int, slipped: int) -> float:
+    """How much of the asking again is to go on where so many answers have been asked again and so many were
+    slips: all of it at first and while it pays, then less and less, but never nothing."""
+    return min((slipped + 1) / (asked * PAYING + 1), 1)
