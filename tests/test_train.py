@@ -14,13 +14,10 @@ from numpy.typing import NDArray
 from anneal import backbones, embed, model
 from anneal.archive import open_archive
 from anneal.backbones import Backbone
-from anneal.cycle import learn
 from anneal.errors import CampaignError, UsageError
-from anneal.index import unit
 from anneal.losses import held_back, pair_bce
 from anneal.model import Encoder, PairClassifier, Shape
 from anneal.pairs import Answers, Floats, Pairs, Verdict
-from anneal.plan import Plan
 from anneal.train import Fit, batch, class_probabilities, fit
 from anneal.transitivity import full, none
 
@@ -327,19 +324,3 @@ def test_a_batch_of_the_paper_s_recipe_holds_both_kinds(rng: np.random.Generator
     assert len(drawn) <= 63
     assert (among == Verdict.SIMILAR).sum() >= 15
     assert (among == Verdict.DISSIMILAR).sum() >= 15
-
-
-@pytest.mark.parametrize(("known", "presumed"), [(11, True), (12, False)])
-def test_groups_are_presumed_until_a_fifth_of_the_images_has_one(
-    rng: np.random.Generator, known: int, presumed: bool
-) -> None:
-    features, classes = blobs(rng, kinds=3, each=20)
-    some = np.concatenate([np.arange(4), np.arange(20, 24), np.arange(40, 44)])[:known]
-    answers = answered(classes, Pairs.of(some[:-1], some[1:]))
-    with_, without = (
-        learn(PLAIN, features, np.arange(60), answers, plan, np.random.default_rng(0), frozen=unit(features))
-        for plan in (Plan(presume=0.3), Plan(presume=0.0))
-    )
-    assert len(with_.closure.relations.members) == known
-    assert (np.abs(with_.vectors - without.vectors).max() > 1e-3) == presumed
-    assert with_.closure.relations.group.tolist() == without.closure.relations.group.tolist()

@@ -30,7 +30,6 @@ from anneal.strategies import Select, Snapshot, Strategy, cold, levels, mgue_lim
 from anneal.train import Fit, Fitted, class_probabilities, fit
 from anneal.transitivity import CLOSURES, Closure, Relations, none
 
-ENOUGH = 0.2  # of the images that have a group, from which on none is presumed of the others
 Watch = Callable[[str], Progress]
 """A progress bar for each named step."""
 
@@ -77,7 +76,7 @@ def learn(
     with timed(seconds, "infer"):
         closure = CLOSURES[plan.closure](len(kept), answers)
         taught = closure.relations
-        if plan.presume and frozen is not None and 0 < len(taught.members) < ENOUGH * len(images):
+        if plan.presume and frozen is not None and len(taught.members):
             likely = spread(frozen, pool(images, taught, rng), taught)
             taught = presumed(likely, taught, plan.presume)
             classes = None if classes is None else _presumed_classes(classes, taught)
