@@ -29,8 +29,7 @@ class Fit:
     """How to train. ``Fit.at(depth)`` has the defaults of each depth."""
 
     loss: str = "mix"
-    steps: int = 200  # at least
-    passes: int = 30  # over the images of which something is known, at least
+    steps: int = 200
     batch: int = 256  # images, each encoded once
     lr: float = 1e-3
     weight_decay: float = 1e-4
@@ -54,19 +53,17 @@ class Fit:
             return replace(paper, partners=both, **settings)
         if depth == "head":
             return cls(**settings)
-        return cls(**{"steps": 150, "passes": 0, "batch": 64, "lr": 1e-4, "noise": 0.0, **settings})
+        return cls(**{"steps": 150, "batch": 64, "lr": 1e-4, "noise": 0.0, **settings})
 
     def times(self, length: int) -> Fit:
         """The same, so many times as long."""
-        return replace(
-            self, steps=self.steps * length, passes=self.passes * length, epochs=self.epochs * length
-        )
+        return replace(self, steps=self.steps * length, epochs=self.epochs * length)
 
     def length(self, known: Relations) -> int:
         """How many steps. An epoch is over the known pairs, but over no more than eight an image, which is
         what the paper forms of a labelled image: so it is as long whoever knows the same labels."""
         if not self.epochs:
-            return max(self.steps, math.ceil(self.passes * len(known.members) / self.batch))
+            return self.steps
         pairs = known.count(Verdict.SIMILAR) + known.count(Verdict.DISSIMILAR)
         return self.epochs * math.ceil(min(pairs, 8 * len(known.members)) / PAIRS)
 
