@@ -50,6 +50,7 @@ class Campaign:
         self.folder, self.store = folder, store
         self._closure: tuple[Any, Closure] | None = None
         self._known: tuple[int, Relations] | None = None
+        self._least: tuple[int, float] | None = None
         self._rows: tuple[int, list[Row]] = 0, []
         self._labelled: tuple[Any, Answers] | None = None
         self._vectors: tuple[int, Floats] | None = None
@@ -475,8 +476,9 @@ class Campaign:
         chance = slips.chances(vectors, fresh, fresh)
         joined = slips.joins(self.before(number), fresh)
         doubted = [row for row in last if (row.a, row.b) in earlier]  # asked again: alike this time?
-        least = self.plan.recheck * self._paying(number)
-        doubted += [last[i] for i in slips.suspects(chance, joined, least)]
+        if self._least is None or self._least[0] != number:  # the same all through a round
+            self._least = number, self.plan.recheck * self._paying(number)
+        doubted += [last[i] for i in slips.suspects(chance, joined, self._least[1])]
         found = [row.id for row in doubted if not self._sure(row, 1, earlier)]
         for rows in self.contradictions():
             if len({(row.a, row.b) for row in rows}) < len(rows):
