@@ -355,6 +355,7 @@ def test_what_was_found_in_earlier_rounds_tells_how_strange_an_answer_must_be(
     """Twenty answers about images of their own were asked again a round ago."""
     pairs = Pairs.of(range(70, 110, 2), range(71, 110, 2))
     campaign.answer_all(pairs, [SIMILAR] * 20)
+    assert campaign.second_look(np.ones((campaign.size, 2), dtype=np.float32)) == []  # all alike
     campaign.again([row.id for row in campaign.said()], by=MACHINE)
     campaign.answer_all(pairs, [said] * 20)
     assert (campaign.store.overturned(), len(campaign.store.doubted())) == (20 * (said == DISSIMILAR), 20)
