@@ -136,6 +136,16 @@ def test_holding_keeps_images_nobody_asked_about_where_they_were(rng: np.random.
     assert moved(10.0) < moved(0.0) / 3
 
 
+def test_who_knows_few_images_holds_the_rest_more_firmly() -> None:
+    def hold(known: int, of: int) -> float:
+        return Fit(hold=2.0).knowing(known, of).hold
+
+    assert [hold(m, 5000) for m in (40, 80, 160, 5000)] == [32, 8, 2, 2]
+    assert [hold(m, 100) for m in (10, 25, 50, 100)] == [50, 8, 2, 2]  # a small archive: half of it is a lot
+    assert hold(0, 100) < np.inf
+    assert Fit.at("full", "paper").knowing(1, 5000).hold == 0
+
+
 def test_nothing_known_is_said_in_a_sentence(rng: np.random.Generator) -> None:
     unsure = none(48, Answers.of(Pairs.of([0], [1]), [Verdict.UNSURE])).relations
     with pytest.raises(UsageError, match="no pair has been judged"):

@@ -82,6 +82,7 @@ def learn(
             classes = None if classes is None else _presumed_classes(classes, taught)
     with timed(seconds, "fit"):
         settings = Fit.at(depth, plan.recipe, loss=plan.loss, gamma=plan.gamma).times(plan.length)
+        settings = settings.knowing(len(closure.relations.members), len(images))
         fitted = fit(
             backbone,
             depth,

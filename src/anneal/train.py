@@ -22,6 +22,7 @@ from anneal.pairs import Floats, Ids, Verdict
 from anneal.transitivity import Relations
 
 PAIRS = 128  # a batch of the paper's
+FEW = 160  # images: who knows fewer, of an archive twice as large, knows little of the rest
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,12 @@ class Fit:
     def times(self, length: int) -> Fit:
         """The same, so many times as long."""
         return replace(self, steps=self.steps * length, epochs=self.epochs * length)
+
+    def knowing(self, images: int, of: int) -> Fit:
+        """The same, if something is known of so many images of an archive: while they are few, similarities
+        keep their frozen values the more firmly."""
+        few = min(FEW, of / 2)
+        return replace(self, hold=self.hold * max(1.0, few / max(images, 1)) ** 2)
 
     def length(self, known: Relations) -> int:
         """How many steps. An epoch is over the known pairs, but over no more than eight an image, which is
