@@ -26,6 +26,7 @@ from anneal.index import unit
 from anneal.pairs import Answers, Ids, Pairs, Verdict
 from anneal.plan import Plan
 from anneal.snapshot import Snapshot
+from anneal.spreading import pool, spread
 from anneal.transitivity import full
 
 
@@ -45,7 +46,9 @@ def main(n: int, kinds: int = 40, placed: int = 2000, d: int = 128, asked: int =
     pairs = [(i, head[int(kind[i])]) for i in members] + [(head[k], head[k + 1]) for k in range(kinds - 1)]
     verdicts = [Verdict.SIMILAR] * len(members) + [Verdict.DISSIMILAR] * (kinds - 1)
     answers = Answers.of(Pairs.of(*zip(*pairs, strict=True)), verdicts)
-    snapshot = Snapshot(vectors, np.arange(n), full(n, answers).relations, vectors)
+    known = full(n, answers).relations
+    likely = spread(vectors, pool(np.arange(n), known, rng), known)
+    snapshot = Snapshot(vectors, np.arange(n), known, likely)
     begun = time.perf_counter()
     order = placing.order(snapshot, 100, rng)
     ordering = time.perf_counter() - begun

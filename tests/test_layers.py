@@ -22,10 +22,10 @@ ORDER = [
     "transitivity",
     "uncertainty",
     "mining",
-    "snapshot",
     "diversity",
     "index",
     "spreading",
+    "snapshot",
     "placing",
     "strategies",
     "slips",
@@ -62,7 +62,7 @@ ORDER = [
 """A module may import those before it, never those after it."""
 
 PURE = (
-    "transitivity", "uncertainty", "mining", "snapshot", "diversity", "index", "spreading", "placing",
+    "transitivity", "uncertainty", "mining", "diversity", "index", "spreading", "snapshot", "placing",
     "strategies", "slips", "metrics", "quality",
 )  # fmt: skip
 """These know arrays only: no network, no file, nothing of torch."""

@@ -129,7 +129,8 @@ def test_an_image_in_doubt_alone_comes_after_those_that_are_in_doubt_together() 
         for vectors in (now, np.concatenate([groups, many, single]))
     )
     said = [(12 * k, 12 * k + i, SIMILAR) for k in range(3) for i in range(1, 12)]
-    snapshot = replace(shown(now, *said), frozen=frozen)
+    snapshot = shown(now, *said)
+    snapshot = replace(snapshot, likely=spread(frozen, snapshot.images, snapshot.known))
     for soon in (True, False):
         first = placing.order(snapshot, 2, seed(0), soon=soon).images
         assert set(first[:2].tolist()) <= set(range(36, 44))

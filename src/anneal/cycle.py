@@ -75,9 +75,10 @@ def learn(
     classes = _class_column(len(kept), labels) if strategy.label and labels else None
     with timed(seconds, "infer"):
         closure = CLOSURES[plan.closure](len(kept), answers)
-        taught = closure.relations
-        if plan.presume and frozen is not None and len(taught.members):
+        taught, likely = closure.relations, None
+        if frozen is not None and len(taught.members) and (plan.presume or strategy.order):
             likely = spread(frozen, pool(images, taught, rng), taught)
+        if plan.presume and likely is not None:
             taught = presumed(likely, taught, plan.presume)
             classes = None if classes is None else _presumed_classes(classes, taught)
     with timed(seconds, "fit"):
@@ -107,7 +108,7 @@ def learn(
             spaces[asked],
             images,
             closure.relations,
-            frozen=frozen,
+            likely=likely,
             probability=fitted.classifier and fitted.classifier.scorer(spaces[search]),
             classes=class_probabilities(fitted, spaces["head"]) if fitted.softmax else None,
             labelled=None if labels is None else np.array(sorted(labels), dtype=np.int64),

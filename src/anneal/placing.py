@@ -42,7 +42,8 @@ def order(
     In doubt is where the space as it is and the frozen one tell different groups: what the network has once
     learnt it no longer doubts, and the frozen features cannot be talked into anything. The neighbourhood
     counts, for an image that is in doubt alone tells nothing of others."""
-    known, images = snapshot.known, pool(snapshot.images, snapshot.known, rng)
+    known, frozen = snapshot.known, snapshot.likely
+    images = pool(snapshot.images, known, rng) if frozen is None else frozen.images
     left = rng.permutation(images[known.sizes[known.group[images]] == 1])  # the generator breaks ties
     joins, first = Pairs.none(), left
     if not np.isin(known.members, images).any():
@@ -57,7 +58,7 @@ def order(
         joins = _joins(snapshot, found, n, rng)
     beside = np.empty((0, TRIES), dtype=np.int64)
     if len(left) > 2:
-        other = found if snapshot.frozen is None else spread(snapshot.frozen, images, known)
+        other = found if frozen is None else frozen
         rows = np.searchsorted(found.images, left)
         doubt = found.apart(other)
         wanted = (other.around(doubt) if around else doubt)[rows]

@@ -301,8 +301,7 @@ def _answer(
             _give_labels(campaign, stage.truth, images, 0)
         return
     frozen = unit(stage.frozen)
-    vectors = learned.snapshot.vectors if learned else frozen
-    start = Snapshot(vectors, campaign.images, campaign.before(number), frozen)
+    start = learned.snapshot if learned else Snapshot(frozen, campaign.images, campaign.before(number))
     if strategy.select is None:
         if number == 0 and not store.labels():  # afterwards classes are given as soon as they are asked
             _label(campaign, stage.truth, start, 0)
@@ -323,7 +322,7 @@ def _answer(
     told = campaign.evidence(number - 1) if number and plan.recheck else Answers.none()
     against = campaign.against(told, start.known, frozen, number)
     for k in range(given, plan.per_round):
-        pair = next(iter(campaign.second_look(vectors, against)), None) or next(following, None)
+        pair = next(iter(campaign.second_look(start.vectors, against)), None) or next(following, None)
         if pair is None:
             raise _no_more(plan, number, k)
         asked = Pairs.of([pair[0]], [pair[1]])

@@ -8,6 +8,7 @@ import numpy as np
 
 from anneal.mining import Scorer
 from anneal.pairs import Answers, Floats, Ids, Pairs
+from anneal.spreading import Spread
 from anneal.transitivity import Relations
 
 
@@ -28,7 +29,7 @@ class Snapshot:
     vectors: Floats  # (n, d) unit rows: every image in the current metric space
     images: Ids  # the images that may be asked about
     known: Relations
-    frozen: Floats | None = None  # (n, f) unit rows: every image as it was before anything was learnt
+    likely: Spread | None = None  # the groups of images, by the features before anything was learnt
     probability: Scorer | None = None  # P(similar), where a pair classifier was trained
     classes: Floats | None = None  # (n, C) softmax, where a class classifier was trained
     labelled: Ids | None = None  # images whose class is known
