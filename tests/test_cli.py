@@ -329,3 +329,24 @@ def test_markup_in_a_file_name_is_printed_as_it_is(anneal: Anneal, tmp_path: Pat
     assert run.code == 0
     run = anneal("search {} -k 3 --campaign {}", Path("[red]0.png"), tmp_path / "c")
     assert run.out.splitlines()[0] == "[red]0.png"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("comparison", "Give --data FOLDER"),
+        ("figure7 --data {}", "There is no experiment 'figure7'"),
+        ("comparison --data {} --mode theirs", "choose ours or paper"),
+        ("comparison --data {} --only nobody", "comparison has mgue, bcgue, cal, cal-metric, random, upper"),
+        ("comparison --archive mars --data {}", "choose ucmerced or aid"),
+        ("panels --data {} --class Airport", "There is no class 'Airport' here: there are beach,"),
+    ],
+)
+def test_reproduce_refuses_in_a_sentence(
+    words: str, said: str, anneal: Anneal, drawn: Path, cache: Path, tmp_path: Path
+) -> None:
+    paths = [drawn] * words.count("{}")
+    told = anneal(f"reproduce {words} {NET} --out {{}} --cache {{}}", *paths, tmp_path / "out", cache)
+    assert told.code == 2
+    assert said in " ".join(told.err.split())
+    assert "Traceback" not in told.err

@@ -23,7 +23,7 @@ from anneal.trials import FIELDS
 
 pytestmark = pytest.mark.xdist_group("processes")  # each starts several: one after another
 
-SMALL = "--backbone random:resnet-18 --px 32 --per-round 20 --rounds 1 --trials 2 --only mgue,cal"
+SMALL = "--backbone random:resnet-18 --px 32 --per-round 20 --rounds 1 --trials 1 --only mgue,cal"
 
 
 def command(words: str) -> list[str]:
@@ -131,15 +131,15 @@ def test_a_killed_run_goes_on_and_jobs_change_nothing(drawn: Path, cache: Path, 
     with said.open("w", encoding="utf-8") as file:
         killed = subprocess.Popen(words("killed", 2), stdout=file, stderr=file)
     deadline = time.monotonic() + 200
-    while not curve.exists() or len(read(curve)) < 5:
+    while not curve.exists() or len(read(curve)) < 3:
         assert time.monotonic() < deadline
         assert killed.poll() is None, said.read_text(encoding="utf-8")
         time.sleep(0.1)
     os.kill(killed.pid, signal.SIGKILL)
     killed.wait()
-    assert len(read(curve)) < 10, "it was to be killed midway"
+    assert len(read(curve)) < 5, "it was to be killed midway"
     subprocess.run(words("killed", 2), check=True, capture_output=True, timeout=300)
-    assert len(read(curve)) == 2 * 2 * 2 + 2  # players, trials, rounds; and two frozen scores
+    assert len(read(curve)) == 2 * 2 + 1  # players, rounds; and a frozen score
     assert curve.read_bytes() == (tmp_path / "alone" / "curve.csv").read_bytes()
 
 
@@ -218,27 +218,6 @@ def test_choices_are_made_on_images_that_no_trial_is_tested_on(archive: Archive)
     for seed in (0, 1, 2):
         split = split_of(archive, seed)
         assert not set(parts[0].tolist()) & {*split.val.tolist(), *split.test.tolist()}
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("comparison", "Give --data FOLDER"),
-        ("figure7 --quick", "There is no experiment 'figure7'"),
-        ("comparison --quick --mode theirs", "choose ours or paper"),
-        ("comparison --quick --only nobody", "comparison has mgue, bcgue, cal, cal-metric, random, upper"),
-        ("comparison --archive mars --data {}", "choose ucmerced or aid"),
-        ("panels --quick --class Airport", "There is no class 'Airport' here: there are beach,"),
-    ],
-)
-def test_it_refuses_in_a_sentence(words: str, said: str, drawn: Path, tmp_path: Path) -> None:
-    line = words.format(drawn) + f" --out {tmp_path / 'out'} --cache {tmp_path / 'cache'}"
-    done = subprocess.run(
-        command(line), capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "300"}
-    )
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_another_plan_is_not_played_on(archive: Archive, tmp_path: Path) -> None:
