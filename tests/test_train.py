@@ -11,13 +11,14 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from anneal import backbones, embed, model
+from anneal import backbones, cycle, embed, model, train
 from anneal.archive import open_archive
 from anneal.backbones import Backbone
 from anneal.errors import CampaignError, UsageError
 from anneal.losses import held_back, pair_bce
 from anneal.model import Encoder, PairClassifier, Shape
 from anneal.pairs import Answers, Floats, Pairs, Verdict
+from anneal.plan import Plan
 from anneal.train import Fit, batch, class_probabilities, fit
 from anneal.transitivity import full, none
 
@@ -144,6 +145,25 @@ def test_who_knows_few_images_holds_the_rest_more_firmly() -> None:
     assert [hold(m, 100) for m in (10, 25, 50, 100)] == [50, 8, 2, 2]  # a small archive: half of it is a lot
     assert hold(0, 100) < np.inf
     assert Fit.at("full", "paper").knowing(1, 5000).hold == 0
+
+
+def test_a_first_round_leaves_the_kinds_nobody_was_asked_about_nearer_to_where_they_were(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    features, classes = blobs(rng, kinds=8, each=40)
+    asked = answered(classes, Pairs.of([0, 1, 40, 80], [1, 40, 41, 81]))
+
+    def moved() -> float:
+        taught = cycle.learn(
+            PLAIN, features, np.arange(320), asked, Plan(presume=0.0), np.random.default_rng(0)
+        )
+        with torch.no_grad():
+            anchor = taught.fitted.encoder.anchor(torch.from_numpy(features))
+        return float(held_back(torch.from_numpy(taught.vectors), anchor))
+
+    firmly = moved()
+    monkeypatch.setattr(train, "FEW", 0)
+    assert firmly < moved() / 2
 
 
 def test_nothing_known_is_said_in_a_sentence(rng: np.random.Generator) -> None:
