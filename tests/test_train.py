@@ -15,10 +15,12 @@ from anneal import backbones, cycle, embed, model, train
 from anneal.archive import open_archive
 from anneal.backbones import Backbone
 from anneal.errors import CampaignError, UsageError
+from anneal.index import unit
 from anneal.losses import held_back, pair_bce
 from anneal.model import Encoder, PairClassifier, Shape
 from anneal.pairs import Answers, Floats, Pairs, Verdict
 from anneal.plan import Plan
+from anneal.spreading import spread
 from anneal.train import Fit, batch, class_probabilities, fit
 from anneal.transitivity import full, none
 
@@ -164,6 +166,23 @@ def test_a_first_round_leaves_the_kinds_nobody_was_asked_about_nearer_to_where_t
     firmly = moved()
     monkeypatch.setattr(train, "FEW", 0)
     assert firmly < moved() / 2
+
+
+def test_what_the_frozen_features_tell_of_groups_is_handed_on_to_whoever_orders_images(
+    rng: np.random.Generator,
+) -> None:
+    features, classes = blobs(rng)
+    asked, frozen = answered(classes, Pairs.of([0, 1, 12, 24], [1, 12, 13, 25])), unit(features)
+
+    def learnt(strategy: str) -> cycle.Learned:
+        plan = Plan(strategy=strategy, presume=0.0)
+        return cycle.learn(PLAIN, features, np.arange(48), asked, plan, rng, frozen=frozen)
+
+    snapshot = learnt("place").snapshot
+    assert snapshot.likely is not None
+    expected = spread(frozen, np.arange(48), snapshot.known).share
+    np.testing.assert_array_equal(snapshot.likely.share, expected)
+    assert learnt("mgue").snapshot.likely is None  # nobody needs it
 
 
 def test_nothing_known_is_said_in_a_sentence(rng: np.random.Generator) -> None:
