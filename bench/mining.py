@@ -12,10 +12,10 @@ import time
 
 import numpy as np
 
-from anneal.mining import cosine, mine
+from anneal.method.mining import cosine, mine
+from anneal.method.relations import full
+from anneal.method.uncertainty import mgue_score
 from anneal.pairs import Answers, Pairs
-from anneal.transitivity import full
-from anneal.uncertainty import mgue_score
 
 
 def main(n: int, p: int = 1476, d: int = 256, repeats: int = 3) -> None:

@@ -22,11 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from anneal import backbones, cycle, judging, progress, simulate
-from anneal.archive import open_archive
-from anneal.campaign import Campaign
+from anneal.archive.catalog import open_archive
+from anneal.campaign import judging, progress, turn
+from anneal.campaign.campaign import Campaign
+from anneal.experiments import play
+from anneal.network import backbones
 from anneal.pairs import Floats, Ids
-from anneal.plan import Plan
+from anneal.settings import Plan
 
 
 def call(address: str, path: str, sent: dict[str, Any] | None = None) -> Any:
@@ -76,12 +78,12 @@ def main() -> None:
     plan = Plan(strategy=given.strategy, per_round=given.per_round, seed=given.seed, audit=given.audit)
     archive = open_archive(given.data, plan.px, given.cache)
     backbone = backbones.load(plan.backbone)
-    stage = simulate.Stage.of(archive, backbone, plan)
-    split = simulate.split_of(archive, plan.seed)
+    stage = play.Stage.of(archive, backbone, plan)
+    split = play.split_of(archive, plan.seed)
 
     with TemporaryDirectory() as scratch:
         folder = Path(scratch) / "campaign"
-        cycle.begin(folder, archive, plan, images=split.train).close()
+        turn.begin(folder, archive, plan, images=split.train).close()
         command = [
             sys.executable,
             "-m",
@@ -106,8 +108,8 @@ def main() -> None:
             served.terminate()
         campaign = Campaign.open(folder)
         if progress.due(campaign)[0]:  # the last answers were too few for a turn of their own
-            cycle.turn(campaign, backbone)
-        live = simulate.score(campaign.vectors(), split, stage.truth.classes)
+            turn.turn(campaign, backbone)
+        live = play.score(campaign.vectors(), split, stage.truth.classes)
         print("model  answers  P@5 by held-back answers   P@5 by classes  covered")
         covered = []
         for model in judging.models(campaign):
@@ -122,9 +124,9 @@ def main() -> None:
         print(f"covered {sum(covered)} of {len(covered)}; advice: {told['advice']['text']}")
         print(f"share of similar answers by round: {shares}")
         rounds = given.answers // given.per_round - 1
-        beside = simulate.campaign_at(Path(scratch) / "beside", archive, plan, split.train)
-        played = simulate.Simulation(plan, (plan.strategy,), rounds)
-        rows = [row for row, _ in simulate.play(stage, beside, split, played, 0)]
+        beside = play.campaign_at(Path(scratch) / "beside", archive, plan, split.train)
+        played = play.Simulation(plan, (plan.strategy,), rounds)
+        rows = [row for row, _ in play.play(stage, beside, split, played, 0)]
         turns = f"{given.answers} answers, {len(covered) - 1} turns, {seconds:.0f} s"
         print(f"through the page, {turns}: mAP@5 {live['map5_min']:.4f}")
         last = rows[-1]

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from anneal.archive import scan
+from anneal.archive.catalog import scan
 from anneal.pairs import Floats
 
 KINDS = {

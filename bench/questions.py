@@ -18,16 +18,16 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from PIL import Image
 
-from anneal import placing
-from anneal.archive import open_archive
-from anneal.campaign import Campaign
-from anneal.cycle import put_in_order, save
-from anneal.index import unit
+from anneal.archive.catalog import open_archive
+from anneal.campaign.campaign import Campaign
+from anneal.campaign.turn import put_in_order, save
+from anneal.method import placing
+from anneal.method.groups import pool, spread
+from anneal.method.neighbours import unit
+from anneal.method.relations import full
+from anneal.method.snapshot import Snapshot
 from anneal.pairs import Answers, Ids, Pairs, Verdict
-from anneal.plan import Plan
-from anneal.snapshot import Snapshot
-from anneal.spreading import pool, spread
-from anneal.transitivity import full
+from anneal.settings import Plan
 
 
 def seconds(work: Callable[[], object]) -> float:

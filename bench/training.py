@@ -13,9 +13,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from anneal import backbones
-from anneal.losses import contrastive
-from anneal.model import Encoder, Shape, frozen
+from anneal.network import backbones
+from anneal.network.losses import contrastive
+from anneal.network.model import Encoder, Shape, frozen
 
 
 def seconds(work: Callable[[], object], repeats: int = 5) -> float:

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from playwright.sync_api import Page, sync_playwright
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from anneal.campaign import Campaign
+from anneal.campaign.campaign import Campaign
 from served import label, wait_for  # the page as the tests start it
 
 

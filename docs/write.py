@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from anneal import report, reproduce
+from anneal.experiments import paper, report
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results"
@@ -18,10 +18,10 @@ BEYOND = {"ucmerced-beyond": "UC-Merced", "aid-beyond": "AID at 150 px"}
 if __name__ == "__main__":
     for run, title in TITLES.items():
         if (RESULTS / run / "curve.csv").exists():
-            reproduce.draw(report.read(RESULTS / run / "curve.csv"), title, HERE / "figures" / run, ("png",))
+            paper.draw(report.read(RESULTS / run / "curve.csv"), title, HERE / "figures" / run, ("png",))
     for run, title in BEYOND.items():
         if (RESULTS / run / "curve.csv").exists():
             rows = report.read(RESULTS / run / "curve.csv")
-            reproduce.answers(rows, run.split("-")[0], title, HERE / "figures" / f"{run}.png")
+            paper.answers(rows, run.split("-")[0], title, HERE / "figures" / f"{run}.png")
     for page in (HERE.parent / "README.md", HERE / "results.md", HERE / "method.md"):
         page.write_text(report.fill(page.read_text(encoding="utf-8"), RESULTS), encoding="utf-8")

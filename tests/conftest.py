@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from anneal import scenes
+from anneal.experiments import scenes
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported anywhere
 torch.set_num_threads(1)  # tests run side by side, one a core

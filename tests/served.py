@@ -21,7 +21,7 @@ from typing import Any
 
 import uvicorn
 
-from anneal.campaign import Campaign
+from anneal.campaign.campaign import Campaign
 from anneal.web.app import create
 
 

@@ -14,9 +14,9 @@ import pytest
 from PIL import Image
 
 from anneal import cli
-from anneal.campaign import Campaign
+from anneal.campaign.campaign import Campaign
+from anneal.campaign.store import Store
 from anneal.pairs import Verdict
-from anneal.store import Store
 
 NET = "--backbone random:resnet-18 --px 32"
 

@@ -13,7 +13,7 @@ import typer
 
 from anneal import cli
 from anneal.errors import UsageError
-from anneal.strategies import named
+from anneal.method.strategies import named
 
 ROOT = Path(__file__).parent.parent
 PAGES = [

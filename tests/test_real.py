@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from anneal import backbones, simulate
-from anneal.archive import open_archive
-from anneal.plan import Plan
-from anneal.simulate import Simulation, Stage
+from anneal.archive.catalog import open_archive
+from anneal.experiments import play
+from anneal.experiments.play import Simulation, Stage
+from anneal.network import backbones
+from anneal.settings import Plan
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +41,7 @@ def test_a_short_campaign_from_no_labels_beats_the_frozen_features(
     folder = str(data.parent / name) if "/" in name else name
     plan = Plan(backbone=folder, px=96, per_round=60, seed=1)
     stage = Stage.of(open_archive(real, plan.px, cache), backbones.load(folder), plan)
-    rows = simulate.simulate(stage, Simulation(plan, ("place",), rounds=3, trials=2), tmp_path)
+    rows = play.simulate(stage, Simulation(plan, ("place",), rounds=3, trials=2), tmp_path)
     about = json.loads((tmp_path / "run.json").read_text())
     frozen = sum(scores["map5_min"] for scores in about["frozen"]) / 2
     last = sum(row["map5_min"] for row in rows if row["round"] == 3) / 2

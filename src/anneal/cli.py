@@ -20,9 +20,9 @@ from anneal import __version__
 from anneal.errors import AnnealError
 
 if TYPE_CHECKING:
-    from anneal.archive import Archive
-    from anneal.campaign import Campaign
-    from anneal.cycle import Watch
+    from anneal.archive.catalog import Archive
+    from anneal.campaign.campaign import Campaign
+    from anneal.campaign.turn import Watch
 
 app = typer.Typer(
     name="anneal",
@@ -136,7 +136,7 @@ def init(
     Example: [bold]anneal init photos/ --campaign my-campaign[/]
     """
     from anneal.errors import UsageError
-    from anneal.plan import Plan
+    from anneal.settings import Plan
 
     network = str(Path(backbone).resolve()) if Path(backbone).is_dir() else backbone  # wherever one stands
     plan = Plan(
@@ -160,12 +160,12 @@ def init(
         seed=seed,
     )
     with _bars() as watch:
-        from anneal import cycle
+        from anneal.campaign import turn
 
         found = _open_archive(archive, px, campaign / "cache", watch)
         if use_classes and not any(found.labels):
             raise UsageError("--use-classes: there are no classes. Put the images in one folder a class.")
-        made = cycle.begin(campaign, found, plan, watch)
+        made = turn.begin(campaign, found, plan, watch)
     made.store.set(criterion=criterion.strip())
     if use_classes:
         made.label((i, label) for i, label in enumerate(found.labels) if label)
@@ -196,7 +196,7 @@ def label(
 
     Example: [bold]anneal label --campaign my-campaign[/]
     """
-    from anneal.campaign import Campaign
+    from anneal.campaign.campaign import Campaign
     from anneal.web import serve
 
     opened = Campaign.open(campaign)
@@ -220,7 +220,7 @@ def label(
 @app.command(hidden=True)
 def worker(campaign: CampaignOption = Path("campaign")) -> None:
     """The machine's turns, for as long as standard input is open; anneal label starts it."""
-    from anneal import worker as machine
+    from anneal.campaign import worker as machine
 
     machine.run(campaign)
 
@@ -234,10 +234,10 @@ def import_(
 
     Example: [bold]anneal import answers.csv --campaign my-campaign[/]
     """
-    from anneal import exchange
-    from anneal.campaign import Campaign
+    from anneal.campaign import transfer
+    from anneal.campaign.campaign import Campaign
 
-    taken = exchange.take_in(Campaign.open(campaign), file)
+    taken = transfer.take_in(Campaign.open(campaign), file)
     out.print(f"{taken} answers were taken in.")
 
 
@@ -250,10 +250,10 @@ def export(
 
     Example: [bold]anneal export answers.csv --campaign my-campaign[/]
     """
-    from anneal import exchange
-    from anneal.campaign import Campaign
+    from anneal.campaign import transfer
+    from anneal.campaign.campaign import Campaign
 
-    written = exchange.write_out(Campaign.open(campaign), file)
+    written = transfer.write_out(Campaign.open(campaign), file)
     out.print(f"{written} answers are in {_escape(str(file))}.")
 
 
@@ -265,16 +265,17 @@ def round_(campaign: CampaignOption = Path("campaign"), as_json: JsonOption = Fa
     """
     from filelock import FileLock, Timeout
 
-    from anneal import judging, progress
-    from anneal.campaign import WORKER_LOCK, Campaign
+    from anneal.campaign import judging, progress
+    from anneal.campaign.campaign import WORKER_LOCK, Campaign
     from anneal.errors import UsageError
 
     opened = Campaign.open(campaign)
     try:
         with FileLock(campaign / WORKER_LOCK, timeout=0), _bars() as watch:
-            from anneal import backbones, cycle
+            from anneal.campaign import turn
+            from anneal.network import backbones
 
-            learned = cycle.turn(opened, backbones.load(opened.plan.backbone), watch)
+            learned = turn.turn(opened, backbones.load(opened.plan.backbone), watch)
     except Timeout:
         raise UsageError(
             "anneal label is open on this campaign and takes the machine's turns itself: end it first."
@@ -302,8 +303,8 @@ def status(campaign: CampaignOption = Path("campaign"), as_json: JsonOption = Fa
 
     Example: [bold]anneal status --campaign my-campaign[/]
     """
-    from anneal import judging, progress
-    from anneal.campaign import Campaign
+    from anneal.campaign import judging, progress
+    from anneal.campaign.campaign import Campaign
 
     opened = Campaign.open(campaign)
     standing = progress.standing(opened)
@@ -362,13 +363,13 @@ def search(
 
     Example: [bold]anneal search photos/harbour7.jpg -k 10 --campaign my-campaign --panel found.png[/]
     """
-    from anneal import query
-    from anneal.campaign import Campaign
+    from anneal import search
+    from anneal.campaign.campaign import Campaign
 
     opened = Campaign.open(campaign)
     archive = opened.archive()
     with _bars() as watch:
-        found = query.search(opened, archive, images, k, watch("searching"))
+        found = search.search(opened, archive, images, k, watch("searching"))
     listed = [[(archive.paths[i], s) for i, s in zip(hit.ids, hit.scores, strict=True)] for hit in found]
     if as_json:
         report = [
@@ -382,7 +383,7 @@ def search(
             for path, score in results:
                 out.print(f"  {score:.4f}  {_escape(path)}", soft_wrap=True)
     if panel is not None:
-        from anneal import plots
+        from anneal.experiments import plots
 
         cells = [
             [(archive.pixels[i], f"{s:.3f}", None) for i, s in zip(hit.ids, hit.scores, strict=True)]
@@ -432,7 +433,7 @@ def simulate(
 
     Example: [bold]anneal simulate UCMerced/ --strategy mgue,random --initial labelled:84 --trials 3[/]
     """
-    from anneal.plan import Plan
+    from anneal.settings import Plan
 
     plan = Plan(
         backbone=backbone,
@@ -456,8 +457,8 @@ def simulate(
     )
     names = tuple(name.strip() for name in strategy.split(","))
     with _bars() as watch:
-        from anneal import backbones
-        from anneal import simulate as simulation
+        from anneal.experiments import play as simulation
+        from anneal.network import backbones
 
         played = simulation.Simulation(plan, names, rounds, trials, initial, noise)
         found = _open_archive(archive, px, cache or _cache(), watch)
@@ -516,8 +517,8 @@ def reproduce(
             "Give --data FOLDER with the archive's images, or --quick for a small drawn archive."
         )
     with _bars() as watch:
-        from anneal import reproduce as again
-        from anneal import scenes
+        from anneal.experiments import paper as again
+        from anneal.experiments import scenes
 
         preset = again.preset(archive if data else "demo", kind, bits)
         cold = experiment in again.COLD
@@ -566,7 +567,7 @@ def demo(
         _tell(row)
 
     with _bars() as watch:
-        from anneal import demo as demonstration
+        from anneal.experiments import demo as demonstration
 
         demonstration.run(folder, seed, watch, tell)
     _chart(rows)
@@ -585,7 +586,7 @@ def demo(
 def _queued(campaign: Campaign, questions: str) -> str:
     if campaign.one_by_one:
         return f"{questions} are made one by one, each in the light of your answers."
-    from anneal import progress
+    from anneal.campaign import progress
 
     return f"{progress.standing(campaign).queued} {questions} are queued."
 
@@ -600,7 +601,7 @@ def _tell(row: dict[str, Any]) -> None:
 
 
 def _open_archive(source: Path, px: int, cache: Path, watch: Watch) -> Archive:
-    from anneal.archive import open_archive
+    from anneal.archive.catalog import open_archive
 
     return open_archive(source, px, cache, watch("reading"))
 

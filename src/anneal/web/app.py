@@ -18,17 +18,19 @@ from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from anneal import __version__, judging, progress, quality
-from anneal.archive import UNREADABLE, decode
-from anneal.campaign import FROZEN, Campaign, Pair
+from anneal import __version__
+from anneal.archive.catalog import UNREADABLE, decode
+from anneal.campaign import judging, progress
+from anneal.campaign.campaign import FROZEN, Campaign, Pair
+from anneal.campaign.judging import Model
+from anneal.campaign.store import Row
 from anneal.errors import AnnealError, UsageError
-from anneal.index import nearest
-from anneal.judging import Model
-from anneal.mining import pairwise
+from anneal.method import estimate
+from anneal.method.mining import pairwise
+from anneal.method.neighbours import nearest
 from anneal.pairs import UNKNOWN, Floats, Pairs, Verdict
-from anneal.query import refined
-from anneal.store import Row
-from anneal.web.guard import Guard
+from anneal.search import refined
+from anneal.web.access import Guard
 from anneal.web.pictures import Pictures, jpeg
 
 STATIC = Path(__file__).parent / "static"
@@ -452,7 +454,7 @@ def _about(desk: Desk, row: Row, wanted: str) -> bool:
 
 
 def _model(model: Model, measured: bool) -> dict[str, Any]:
-    def spread(name: str, estimate: quality.Estimate | None) -> dict[str, float | None]:
+    def spread(name: str, estimate: estimate.Estimate | None) -> dict[str, float | None]:
         low, high = ("low", "high") if name == "p5" else (f"{name}_low", f"{name}_high")
         if estimate is None or not measured or estimate.high - estimate.low > VAGUE:
             return {name: None, low: None, high: None}

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from anneal.archive import Archive
+from anneal.archive.catalog import Archive
 from anneal.errors import ArchiveError
 
 Make = Callable[[], NDArray[np.uint8]]

@@ -15,11 +15,11 @@ from urllib.parse import quote
 
 import uvicorn
 
-from anneal.campaign import FILE, Campaign
+from anneal.campaign.campaign import FILE, Campaign
+from anneal.campaign.store import Store
 from anneal.errors import AnnealError, UsageError
-from anneal.store import Store
+from anneal.web.access import LOOPBACK
 from anneal.web.app import create
-from anneal.web.guard import LOOPBACK
 
 GRACE = 5.0  # seconds for the machine's process to end by itself
 

@@ -1,0 +1,113 @@
+"""Answers from and to a file: CSV, or JSON lines, with the columns a, b, verdict[, annotator].
+
+An image is named by its path in the archive, or by its id; a verdict is similar, dissimilar or unsure.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from anneal.archive.pixels import write_text
+from anneal.campaign.campaign import Campaign
+from anneal.campaign.store import Event
+from anneal.errors import UsageError
+from anneal.pairs import Verdict
+
+COLUMNS = ("a", "b", "verdict", "annotator")
+VERDICTS = {verdict.name.lower(): int(verdict) for verdict in Verdict}
+
+
+def take_in(campaign: Campaign, file: Path) -> int:
+    """Every line as an answer, in one step; how many are new. Nothing is taken in if a line is wrong, and
+    what stands already is not said again."""
+    ids = {path: i for i, path in enumerate(campaign.archive().paths)}
+    number = campaign.store.questions().round
+    events = []
+    for line, row in _rows(file):
+        a, b = (_image(row.get(name), ids, file, line) for name in ("a", "b"))
+        verdict = str(row.get("verdict") or "").strip().casefold()
+        if verdict not in VERDICTS:
+            known = ", ".join(VERDICTS)
+            raise UsageError(
+                f"{file}, line {line}: {verdict!r} is no verdict; use {known}. Nothing was taken in."
+            )
+        if a == b:
+            raise UsageError(f"{file}, line {line} pairs an image with itself. Nothing was taken in.")
+        who = str(row.get("annotator") or "import")
+        events.append(Event(min(a, b), max(a, b), VERDICTS[verdict], who, "import", number))
+    stands = {(row.a, row.b, row.verdict, row.annotator) for row in campaign.store.standing()}
+    new = [event for event in events if (event.a, event.b, event.verdict, event.annotator) not in stands]
+    campaign.store.add(new)
+    return len(new)
+
+
+def write_out(campaign: Campaign, file: Path) -> int:
+    """The answers that stand; how many."""
+    paths = campaign.archive().paths
+    names = {number: word for word, number in VERDICTS.items()}
+    rows = [
+        dict(zip(COLUMNS, (paths[row.a], paths[row.b], names[row.verdict], row.annotator), strict=True))
+        for row in campaign.store.standing()
+    ]
+    text = io.StringIO()
+    if _json(file):
+        text.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    else:
+        writer = csv.DictWriter(text, COLUMNS)  # \r\n, as RFC 4180 has it: then both are quoted
+        writer.writeheader()
+        writer.writerows(rows)
+    write_text(file, text.getvalue())
+    return len(rows)
+
+
+def _json(file: Path) -> bool:
+    if file.suffix.lower() not in (".csv", ".jsonl"):
+        raise UsageError(f"{file}: name it .csv or .jsonl, to say which of the two it is.")
+    return file.suffix.lower() == ".jsonl"
+
+
+def _rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Line numbers and what stands there."""
+    try:
+        text = file.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise UsageError(f"{file} does not exist: give a CSV or JSON lines file of answers.") from None
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read ({error.strerror}): give a file of answers.") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{file} is not text in UTF-8.") from None
+    if _json(file):
+        for number, line in enumerate(text.split("\n"), 1):
+            if line.strip():
+                try:
+                    row = json.loads(line)
+                except json.JSONDecodeError:
+                    row = None
+                if not isinstance(row, dict):
+                    raise UsageError(f"{file}, line {number} is not a JSON object. Nothing was taken in.")
+                yield number, row
+        return
+    reader = csv.DictReader(io.StringIO(text, newline=""))
+    missing = {"a", "b", "verdict"} - set(reader.fieldnames or [])
+    if missing:
+        raise UsageError(
+            f"{file} has no column {', '.join(sorted(missing))}: its header is a,b,verdict,annotator."
+        )
+    for row in reader:
+        yield reader.line_num, row
+
+
+def _image(value: Any, ids: dict[str, int], file: Path, line: int) -> int:
+    given = "" if value is None else str(value)
+    name = given.strip()
+    for one in (given, name):
+        if one in ids:
+            return ids[one]
+    if name.isascii() and name.isdigit() and len(name) < 19 and int(name) < len(ids):
+        return int(name)
+    raise UsageError(f"{file}, line {line}: {name!r} is no image of this archive. Nothing was taken in.")

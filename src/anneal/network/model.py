@@ -1,0 +1,190 @@
+"""The retrieval network: a backbone, a projection head, and the pair classifier of BCGUE."""
+
+from __future__ import annotations
+
+import json
+import math
+from copy import deepcopy
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from anneal.archive.pixels import disk, write_text
+from anneal.errors import CampaignError, UsageError
+from anneal.method.uncertainty import PairProbability
+from anneal.network.backbones import Backbone
+from anneal.pairs import Floats
+
+Depth = Literal["head", "last", "full"]
+DEPTHS: tuple[Depth, ...] = ("head", "last", "full")
+Space = Literal["backbone", "head"]
+SPACES: tuple[Space, ...] = ("backbone", "head")
+
+
+def searched(depth: Depth) -> Space:
+    """Where retrieval compares images: a network trained whole drops its head, as in the paper."""
+    return "backbone" if depth == "full" else "head"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The projection head's two layers as in the paper; what it adds or leaves open is ours."""
+
+    hidden: int = 512
+    out: int = 256
+    anchored: bool = True  # start at the frozen geometry instead of at random (depth head only)
+    classifier: tuple[int, int] = (64, 32)  # small: it is evaluated on every pair of the archive
+
+
+class Encoder(nn.Module):
+    """Trainable part of the backbone + head of two layers. What it eats is the frozen part's output:
+    pooled features with depth ``head``, a feature map with ``last``, normalised pixels with ``full``.
+
+    An *anchored* head adds what its two layers say, at first little, to the features' leading principal
+    components: training starts near the geometry of the frozen features and moves away from it for a
+    reason. A head that starts at random is worse than no training until it has seen many answers.
+    """
+
+    mean: Tensor
+    std: Tensor
+    centre: Tensor
+    components: Tensor
+
+    def __init__(self, backbone: Backbone, depth: Depth, dim: int, shape: Shape) -> None:
+        super().__init__()
+        self.depth, self.dim, self.shape = depth, dim, shape
+        self.anchored = shape.anchored and depth == "head"
+        self.tail = trainable(backbone, depth)
+        self.register_buffer("mean", torch.zeros(dim))
+        self.register_buffer("std", torch.ones(dim))
+        self.head = nn.Sequential(nn.Linear(dim, shape.hidden), nn.ReLU(), nn.Linear(shape.hidden, shape.out))
+        if self.anchored:
+            self.register_buffer("centre", torch.zeros(dim))
+            self.register_buffer("components", torch.zeros(dim, shape.out))
+
+    @torch.no_grad()
+    def settle(self, features: Tensor) -> None:
+        """Take scale, centre and principal components from these frozen features, (n, dim)."""
+        self.mean.copy_(features.mean(dim=0))
+        self.std.copy_(features.std(dim=0) + 1e-6)
+        if self.anchored:
+            rows = F.normalize(features, dim=1)
+            self.centre.copy_(rows.mean(dim=0))
+            rows = rows - self.centre
+            leading = torch.linalg.eigh(rows.T @ rows).eigenvectors.flip(1)[:, : self.shape.out]
+            self.components[:, : leading.shape[1]] = leading
+
+    def anchor(self, features: Tensor) -> Tensor:
+        """(m, dim) → (m, out) unit rows: where an image stands before anything is learnt."""
+        return F.normalize((F.normalize(features, dim=1) - self.centre) @ self.components, dim=1)
+
+    def forward(self, x: Tensor, noise: float = 0.0, anchor: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """→ (the backbone's features, the head's output as unit rows, which the loss sees). Whoever knows
+        the images' ``anchor`` saves the time to work it out again."""
+        features = self.tail(x)  # (m, dim)
+        scaled = (features - self.mean) / self.std
+        if noise:
+            scaled = scaled + noise * torch.randn_like(scaled)
+        projected = self.head(scaled)  # (m, out)
+        if self.anchored:
+            projected = projected + (self.anchor(features) if anchor is None else anchor)
+        return features, F.normalize(projected, dim=1)
+
+
+class PairClassifier(nn.Module):
+    """P(similar) from two vectors: concatenated, three layers, the logit averaged over both orders."""
+
+    def __init__(self, dim: int, widths: tuple[int, int]) -> None:
+        super().__init__()
+        self.dim = dim
+        self.first = nn.Linear(2 * dim, widths[0])
+        self.second = nn.Linear(widths[0], widths[1])
+        self.last = nn.Linear(widths[1], 1)
+
+    def halves(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """The first layer, split into one half per image. The entries of a unit vector are small: scaled
+        to spread one, they are what the layer's initial weights are made for."""
+        z = z * math.sqrt(self.dim)
+        left, right = self.first.weight[:, : self.dim], self.first.weight[:, self.dim :]
+        return z @ left.T, z @ right.T + self.first.bias
+
+    def forward(self, z: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        """(m, dim) and p pairs of its rows → (p,) logits, the same whichever row comes first."""
+        left, right = self.halves(z)
+        both = torch.cat([left[i] + right[j], left[j] + right[i]])  # (2p, h1)
+        logit: Tensor = self.last(F.relu(self.second(F.relu(both)))).squeeze(1)
+        return logit.view(2, -1).mean(dim=0)
+
+    @torch.inference_mode()
+    def scorer(self, vectors: Floats) -> PairProbability:
+        """The same for all images of an archive, as NumPy."""
+        left, right = self.halves(torch.from_numpy(vectors))
+        return PairProbability(
+            left.numpy(),
+            right.numpy(),
+            self.second.weight.T.numpy(),
+            self.second.bias.numpy(),
+            self.last.weight[0].numpy(),
+            float(self.last.bias),
+        )
+
+
+def frozen(backbone: Backbone, depth: Depth) -> nn.Module:
+    """What is computed once and kept."""
+    if depth == "full":
+        return nn.Identity()
+    if depth == "head":
+        return backbone.upper if backbone.lower is None else _whole(backbone)
+    return _lower(backbone)
+
+
+def trainable(backbone: Backbone, depth: Depth) -> nn.Module:
+    """What is trained, between the frozen part and the head: a copy, so that the next training
+    starts from the pretrained weights again."""
+    if depth == "head":
+        return nn.Identity()
+    if depth == "last":
+        _lower(backbone)  # says so if there is none
+        return deepcopy(backbone.upper)
+    return deepcopy(backbone.upper if backbone.lower is None else _whole(backbone))
+
+
+def _whole(backbone: Backbone) -> nn.Module:
+    assert backbone.lower is not None
+    return nn.Sequential(backbone.lower, backbone.upper)
+
+
+def _lower(backbone: Backbone) -> nn.Module:
+    if backbone.lower is None:
+        raise UsageError(
+            f"Depth 'last' needs a backbone in stages, which {backbone.name} is not: use depth head or full."
+        )
+    return backbone.lower
+
+
+def save(folder: Path, encoder: Encoder, about: dict[str, Any]) -> None:
+    """``model.safetensors`` and ``model.json``; the JSON comes last and so says that both are whole."""
+    with disk(folder / "model.safetensors"):
+        folder.mkdir(parents=True, exist_ok=True)
+        part = folder / "model.safetensors.tmp"
+        save_file({k: v.contiguous() for k, v in encoder.state_dict().items()}, part)
+        part.replace(folder / "model.safetensors")
+    shape = {"depth": encoder.depth, "dim": encoder.dim, "shape": asdict(encoder.shape)}
+    write_text(folder / "model.json", json.dumps({**about, **shape}, indent=1))
+
+
+def load(folder: Path, backbone: Backbone) -> Encoder:
+    """The encoder that ``save`` wrote, in evaluation mode."""
+    try:
+        about = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+        weights = load_file(folder / "model.safetensors")
+    except FileNotFoundError:
+        raise CampaignError(f"{folder} holds no model: run a round first.") from None
+    encoder = Encoder(backbone, about["depth"], about["dim"], Shape(**about["shape"]))
+    encoder.load_state_dict(weights)
+    return encoder.eval()

@@ -1,0 +1,168 @@
+"""What a report says of curves made by hand, and that the results page says what the curves say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from anneal.experiments import report
+from anneal.experiments.report import PAPER, Curve, Row, bits_to, converged, curves
+
+ROOT = Path(__file__).parent.parent
+
+
+def rows(**players: list[list[float]]) -> list[Row]:
+    """Scores by player and trial, at 369, 738, … bits."""
+    return [
+        {"player": player, "trial": trial, "round": number, "bits": 369 * (number + 1), "map5_min": score}
+        for player, trials in players.items()
+        for trial, scores in enumerate(trials)
+        for number, score in enumerate(scores)
+    ]
+
+
+def test_a_curve_is_the_budgets_that_every_trial_has_reached() -> None:
+    found = curves(rows(mgue=[[0.5, 0.7, 0.9], [0.6, 0.8]]))["mgue"]
+    assert found.bits == [369, 738]
+    assert found.mean.tolist() == pytest.approx([0.55, 0.75])
+    assert found.std.tolist() == pytest.approx([np.sqrt(0.005), np.sqrt(0.005)])
+    assert curves(rows(mgue=[[0.5, 0.7]]))["mgue"].std.tolist() == [0, 0]
+
+
+def test_convergence_is_the_first_budget_within_one_deviation_of_the_upper_bound() -> None:
+    upper = Curve([7000], np.array([[0.94], [0.96]]))  # mean 0.95, deviation 0.014
+    mgue = Curve([369, 738, 1107], np.array([[0.92, 0.93, 0.94], [0.92, 0.94, 0.95]]))
+    assert converged(mgue, upper) == 1107  # 0.935 + 0.014 < 0.95; 0.945 is near enough
+    assert converged(Curve([369], np.array([[0.9], [0.9]])), upper) is None
+    wide = Curve([369], np.array([[0.85], [0.99]]))  # noise is no merit
+    assert converged(wide, upper) is None
+
+
+def test_bits_to_a_score() -> None:
+    curve = Curve([369, 738, 1107], np.array([[0.7, 0.9, 0.8]]))
+    assert [bits_to(curve, score) for score in (0.6, 0.85, 0.95)] == [369, 738, None]
+
+
+def test_how_many_bits_a_score_takes_and_how_far_the_worst_round_is_above_no_training() -> None:
+    played = rows(place=[[0.7, 0.9, 0.95], [0.8, 0.9, 0.97]], mgue=[[0.6, 0.62, 0.8], [0.7, 0.58, 0.9]])
+    still = [{"player": "frozen", "trial": trial, "round": 0, "bits": 0, "map5_min": 0.6} for trial in (0, 1)]
+    found = curves([*played, *still])
+    assert report.reach_table(found, (0.8, 0.96)).splitlines()[2:] == [
+        "| `place` | 738 | 1107 | 0.960 at 1107 |",
+        "| `mgue` | 1107 | not reached | 0.850 at 1107 |",
+    ]
+    assert report.least_table(found).splitlines()[2:] == [
+        "| `place` | +10.0 | 0 | 369 |",
+        "| `mgue` | -2.0 | 1 | 738 |",
+    ]
+
+
+def test_the_paper_s_numbers_stand_beside_ours_at_its_budget() -> None:
+    text = report.paper_table(
+        curves(rows(mgue=[[0.1, 0.2, 0.3, 0.4, 0.9456]], cal=[[0.1]])), PAPER["ucmerced"]
+    )
+    lines = text.splitlines()
+    assert lines[2:] == ["| `mgue` | 1845 | 0.9356 | 0.9456 | +1.0 points | 0.946 – 0.946 |"]
+
+
+GOOD = {
+    "mgue": [[0.5, 0.8, 0.9, 0.93, 0.95, 0.96], [0.5, 0.82, 0.9, 0.93, 0.95, 0.96]],
+    "bcgue": [[0.5, 0.7, 0.85, 0.9, 0.95, 0.96]] * 2,
+    "cal": [[0.5, 0.6, 0.7, 0.8, 0.85, 0.86]] * 2,
+    "random": [[0.5, 0.5, 0.5, 0.6, 0.6, 0.6]] * 2,
+    "upper": [[0.96], [0.97]],
+    **{f"mgue-flat-{lam}": [[0.5, 0.7, 0.8, 0.9, 0.9 - 0.01 * abs(lam - 3)]] * 2 for lam in range(1, 7)},
+    "bcgue-flat": [[0.5, 0.4, 0.5, 0.6, 0.7]] * 2,
+}
+
+
+def claims(**changed: list[list[float]]) -> list[str]:
+    """The verdicts: early, order, λ, diversity, convergence."""
+    table = report.claims_table(curves(rows(**{**GOOD, **changed})), PAPER["ucmerced"])
+    return [line.split(" | ")[1] for line in table.splitlines()[2:]]
+
+
+def test_claims_that_hold_are_confirmed() -> None:
+    assert claims() == ["confirmed"] * 5
+
+
+@pytest.mark.parametrize(
+    ("which", "changed", "verdict"),
+    [
+        (0, {"bcgue": [[0.5, 0.9, 0.95, 0.96, 0.96, 0.96]] * 2}, "**not confirmed**"),
+        (0, {"bcgue": [[0.5, 0.7, 0.85, 0.94, 0.95, 0.96]] * 2}, "confirmed but at 1476 bits"),
+        (1, {"cal": [[0.5, 0.85, 0.7, 0.8, 0.85, 0.86]] * 2}, "confirmed but at the budgets named"),
+        (1, {"random": [[0.5, 0.9, 0.9, 0.9, 0.9, 0.9]] * 2}, "**not confirmed**"),
+        (2, {"mgue-flat-5": [[0.5, 0.9, 0.9, 0.9, 0.9]] * 2}, "**not confirmed**"),
+        (
+            2,
+            {"mgue-flat-5": [[0.5, 0.9, 0.9, 0.9, 0.9], [0.5, 0.6, 0.75, 0.85, 0.9]]},
+            "within noise: λ = 5 is, by +1.2 ± 8.8 points",
+        ),
+        (3, {"bcgue-flat": [[0.5, 0.9, 0.9, 0.9, 0.9]] * 2}, "**not confirmed**"),
+        (4, {"upper": [[0.99], [0.991]]}, "**not confirmed**"),
+    ],
+)
+def test_a_claim_is_confirmed_only_as_far_as_it_holds(
+    which: int, changed: dict[str, list[list[float]]], verdict: str
+) -> None:
+    assert claims(**changed)[which] == verdict
+
+
+def test_nothing_is_claimed_of_what_was_not_played() -> None:
+    table = report.claims_table(curves(rows(mgue=[[0.5]], cal=[[0.5]], random=[[0.4]])), PAPER["ucmerced"])
+    assert table.splitlines()[2:] == []
+    begun = rows(mgue=[[0.5, 0.6]], cal=[[0.5, 0.5]], random=[[0.4]])  # random has its first labels only
+    (line,) = report.claims_table(curves(begun), PAPER["ucmerced"]).splitlines()[2:]
+    assert "mgue > cal" in line
+    assert "random:" not in line
+
+
+def test_what_was_asked() -> None:
+    played = rows(mgue=[[0.5, 0.6, 0.7, 0.8], [0.5, 0.6, 0.7, 0.8]])
+    for row in played:
+        row |= {"similar_share": 0.1 * row["round"] + 0.2 * row["trial"], "implied": 1000 * row["round"]}
+    assert report.asked_table(played).splitlines()[2:] == ["| `mgue` | 20% | 30% | 40% | 30% | 40% | 3,000 |"]
+
+
+def test_a_choice_is_set_beside_the_plain_strategy_at_equal_bits() -> None:
+    found = curves(rows(mgue=[[0.5, 0.6, 0.7], [0.5, 0.6, 0.7]]))
+    found["mgue half-as-fast"] = Curve([369, 1107], np.array([[0.5, 0.72], [0.5, 0.76]]))
+    lines = report.choice_table(found).splitlines()
+    assert lines[0] == "|  | 369 | 738 | 1107 | points ahead, 738 to 1107 | trials |"
+    assert lines[2:] == [
+        "| mgue | 0.500 | 0.600 | 0.700 |  | 2 |",
+        "| mgue half-as-fast | 0.500 | 0.620 | 0.740 | +3.0 ± 2.1 | 2 |",
+    ]
+
+
+def test_a_page_is_written_anew_between_its_marks(tmp_path: Path) -> None:
+    (tmp_path / "ucmerced").mkdir()
+    lines = ["player,strategy,trial,round,bits,map5_min", "mgue,mgue,0,0,369,0.71", "mgue,mgue,1,0,369,0.73"]
+    (tmp_path / "ucmerced" / "curve.csv").write_text("\n".join(lines) + "\n")
+    page = "before\n<!-- report: curve ucmerced -->\nold\n<!-- end -->\nafter\n"
+    filled = report.fill(page, tmp_path)
+    assert filled == (
+        "before\n<!-- report: curve ucmerced -->\n|  | 369 bits | trials |\n| --- | --- | --- |\n"
+        "| `mgue` | 0.720 | 2 |\n"
+        "<!-- end -->\nafter\n"
+    )
+    assert report.fill(filled, tmp_path) == filled
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/results.md", "docs/method.md"])
+def test_the_pages_say_what_the_curves_say(name: str) -> None:
+    """If this fails, run ``make results``."""
+    page = (ROOT / name).read_text(encoding="utf-8")
+    assert report.BLOCK.search(page)
+    assert report.fill(page, ROOT / "results") == page
+
+
+def test_every_run_that_is_kept_is_on_a_page() -> None:
+    pages = "".join(
+        (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("results.md", "method.md")
+    )
+    shown = {found[2] for found in report.BLOCK.findall(pages)}
+    assert shown == {path.parent.name for path in (ROOT / "results").glob("*/curve.csv")}

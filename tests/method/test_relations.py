@@ -1,0 +1,521 @@
+"""What answers imply, against loops over explicit dictionaries of pairs."""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import combinations
+from typing import TypeVar
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anneal.method.relations import CLOSURES, Closure, Relations, full, none, single
+from anneal.pairs import UNKNOWN, Answers, Pairs, Verdict
+
+T = TypeVar("T")
+Row = tuple[int, int, int]  # a < b, verdict
+Table = dict[tuple[int, int], int]  # every pair a < b, 0 where nothing is known
+
+S, D, U = int(Verdict.SIMILAR), int(Verdict.DISSIMILAR), int(Verdict.UNSURE)
+N = 6  # few images, so that answers meet
+every_closure = pytest.mark.parametrize("closure", CLOSURES.values(), ids=CLOSURES.keys())
+fixed = settings(derandomize=True, deadline=None, database=None, max_examples=40)
+thorough = settings(fixed, max_examples=120)
+
+pair = st.sampled_from(list(combinations(range(N), 2)))
+partition = st.lists(st.integers(0, 2), min_size=N, max_size=N)
+
+
+def a_dozen(of: st.SearchStrategy[T]) -> st.SearchStrategy[list[T]]:
+    """Five to twelve: left alone, hypothesis tries mostly shorter lists, in which nothing meets."""
+    return st.sampled_from([9, 6, 12, 7, 10, 5]).flatmap(lambda n: st.lists(of, min_size=n, max_size=n))
+
+
+def truth(classes: Sequence[int], a: int, b: int) -> int:
+    return S if classes[a] == classes[b] else D
+
+
+@st.composite
+def told(draw: st.DrawFn, unsure: bool = True) -> tuple[list[int], list[Row]]:
+    """A hidden partition, and answers that are true of it; some of them unsure."""
+    classes = draw(partition)
+    asked = draw(a_dozen(st.tuples(pair, st.sampled_from([U, 0, 0, 0, 0]))))
+    return classes, [(a, b, say if unsure and say else truth(classes, a, b)) for (a, b), say in asked]
+
+
+@st.composite
+def told_with_a_slip(draw: st.DrawFn) -> list[Row]:
+    """True answers, but for one."""
+    rows = draw(told(unsure=False))[1]
+    at = draw(st.integers(0, len(rows) - 1))
+    a, b, verdict = rows[at]
+    rows[at] = (a, b, S + D - verdict)
+    return rows
+
+
+anything = a_dozen(st.builds(lambda ab, v: (*ab, v), pair, st.sampled_from([S, S, D, U])))
+any_rows = st.one_of(anything, told_with_a_slip(), told_with_a_slip())
+
+
+def answers(rows: Iterable[Row]) -> Answers:
+    columns = np.array(list(rows), dtype=np.int64).reshape(-1, 3)
+    return Answers.of(Pairs.of(columns[:, 0], columns[:, 1]), columns[:, 2])
+
+
+def all_pairs(n: int) -> Pairs:
+    a, b = np.triu_indices(n, k=1)
+    return Pairs.of(a, b)
+
+
+def table(relations: Relations) -> Table:
+    pairs = all_pairs(len(relations))
+    return dict(zip(pairs, relations.of(pairs).tolist(), strict=True))
+
+
+def said(rows: Iterable[Row]) -> dict[tuple[int, int], set[int]]:
+    found: dict[tuple[int, int], set[int]] = {}
+    for a, b, verdict in rows:
+        found.setdefault((a, b), set()).add(verdict)
+    return found
+
+
+def settle(n: int, found: dict[tuple[int, int], set[int]]) -> Table:
+    """Similar or dissimilar if it is just one of them; both, or unsure alone, is set aside."""
+
+    def one(verdicts: set[int]) -> int:
+        sure = verdicts - {U}
+        return sure.pop() if len(sure) == 1 else (U if verdicts else UNKNOWN)
+
+    return {ab: one(set(found.get(ab, ()))) for ab in combinations(range(n), 2)}
+
+
+def steps(n: int, known: dict[tuple[int, int], set[int]]) -> dict[tuple[int, int], set[int]]:
+    """What one application of the two rules says of each pair."""
+
+    def says(a: int, b: int, verdict: int) -> bool:
+        return verdict in known.get((min(a, b), max(a, b)), ())
+
+    implied: dict[tuple[int, int], set[int]] = {ab: set() for ab in combinations(range(n), 2)}
+    for a, b in implied:
+        for c in set(range(n)) - {a, b}:
+            if says(a, c, S) and says(c, b, S):
+                implied[a, b].add(S)
+            if (says(a, c, S) and says(c, b, D)) or (says(a, c, D) and says(c, b, S)):
+                implied[a, b].add(D)
+    return implied
+
+
+def naive_single(n: int, rows: Iterable[Row]) -> Table:
+    """An answer stands; a pair without one gets what one step from the answers says."""
+    found = said(rows)
+    for ab, implied in steps(n, found).items():
+        if not found.get(ab, set()) & {S, D}:
+            found[ab] = found.get(ab, set()) | implied
+    return settle(n, found)
+
+
+def components(n: int, rows: Iterable[Row]) -> list[int]:
+    """A label per image, equal where similar answers join two images."""
+    label = list(range(n))
+    for a, b, verdict in rows:
+        if verdict == S:
+            label = [label[a] if x == label[b] else x for x in label]
+    return label
+
+
+def cannot_all_be_true(n: int, rows: Iterable[Row]) -> bool:
+    rows = list(rows)
+    label = components(n, rows)
+    return any(label[a] == label[b] for a, b, verdict in rows if verdict == D)
+
+
+def naive_full(n: int, rows: Iterable[Row], doubted: Iterable[Row] = ()) -> Table:
+    """Both rules until nothing changes; what is doubted counts as unsure."""
+    doubted = set(doubted)
+    found = said((a, b, U if (a, b, verdict) in doubted else verdict) for a, b, verdict in rows)
+    while True:
+        more = {ab: found.get(ab, set()) | implied for ab, implied in steps(n, found).items()}
+        if all(more[ab] == found.get(ab, set()) for ab in more):
+            return settle(n, found)
+        found = more
+
+
+def contradicted(closure: Closure, rows: Sequence[Row]) -> set[frozenset[Row]]:
+    return {frozenset(rows[i] for i in one.rows) for one in closure.contradictions}
+
+
+# ---- what is implied
+
+
+@given(any_rows)
+@fixed
+def test_none_keeps_the_answers_alone(rows: list[Row]) -> None:
+    assert table(none(N, answers(rows)).relations) == settle(N, said(rows))
+
+
+@given(any_rows)
+@thorough
+def test_single_equals_a_double_loop_where_answers_agree(rows: list[Row]) -> None:
+    closure = single(N, answers(rows))
+    if not closure.contradictions:
+        assert table(closure.relations) == naive_single(N, rows)
+
+
+@given(told())
+@fixed
+def test_single_equals_a_double_loop_on_true_answers(case: tuple[list[int], list[Row]]) -> None:
+    assert table(single(N, answers(case[1])).relations) == naive_single(N, case[1])
+
+
+@given(any_rows)
+@thorough
+def test_full_equals_the_fixpoint_of_the_two_rules(rows: list[Row]) -> None:
+    closure = full(N, answers(rows))
+    doubted = [row for one in contradicted(closure, rows) for row in one]
+    assert table(closure.relations) == naive_full(N, rows, doubted)
+
+
+@given(told())
+@fixed
+def test_full_equals_the_fixpoint_of_the_two_rules_on_true_answers(
+    case: tuple[list[int], list[Row]],
+) -> None:
+    assert table(full(N, answers(case[1])).relations) == naive_full(N, case[1])
+
+
+@every_closure
+@given(case=told())
+@fixed
+def test_what_true_answers_imply_is_true(
+    closure: Callable[[int, Answers], Closure], case: tuple[list[int], list[Row]]
+) -> None:
+    classes, rows = case
+    for (a, b), verdict in table(closure(N, answers(rows)).relations).items():
+        assert verdict in (UNKNOWN, U, truth(classes, a, b))
+
+
+def test_the_three_readings_of_a_chain() -> None:
+    rows = [(0, 1, S), (1, 2, S), (2, 3, S), (3, 4, D), (4, 5, D)]
+    one_step = {(0, 2): S, (1, 3): S, (2, 4): D}
+    every_step = one_step | {(0, 3): S, (0, 4): D, (1, 4): D}
+    given_ = {(a, b): verdict for a, b, verdict in rows}
+    unknown = dict.fromkeys(combinations(range(6), 2), UNKNOWN)
+    assert table(none(6, answers(rows)).relations) == unknown | given_
+    assert table(single(6, answers(rows)).relations) == unknown | given_ | one_step
+    assert table(full(6, answers(rows)).relations) == unknown | given_ | every_step
+
+
+@pytest.mark.parametrize("common", [127, 128, 255, 256, 257, 512])
+@pytest.mark.parametrize("closure", [single, full], ids=["single", "full"])
+def test_many_common_neighbours_do_not_wrap_a_count_round(
+    closure: Callable[[int, Answers], Closure], common: int
+) -> None:
+    between = range(3, 3 + common)
+    rows = [row for m in between for row in ((0, m, S), (1, m, S), (2, m, D))]
+    found = closure(3 + common, answers(rows))
+    assert found.relations.of(Pairs.of([0, 0, 1], [1, 2, 2])).tolist() == [S, D, D]
+    assert found.relations.count(Verdict.SIMILAR) == (common + 2) * (common + 1) // 2
+    assert found.relations.count(Verdict.DISSIMILAR) == common + 2
+    assert found.contradictions == ()
+
+
+@every_closure
+@pytest.mark.parametrize("times", [128, 256])
+def test_an_answer_given_many_times_is_one_answer(
+    closure: Callable[[int, Answers], Closure], times: int
+) -> None:
+    rows: list[Row] = [(0, 1, S), (2, 3, D), (3, 4, U)]
+    often, once = closure(5, answers(rows * times)), closure(5, answers(rows))
+    assert table(often.relations) == table(once.relations)
+    assert often.relations.count(Verdict.SIMILAR) == often.relations.count(Verdict.DISSIMILAR) == 1
+
+
+@every_closure
+def test_nothing_follows_from_no_answers(closure: Callable[[int, Answers], Closure]) -> None:
+    found = closure(4, Answers.none())
+    assert set(table(found.relations).values()) == {UNKNOWN}
+    assert found.relations.members.tolist() == []
+    assert found.relations.of(Pairs.none()).tolist() == []
+    assert found.contradictions == ()
+
+
+def test_closures_are_found_by_name() -> None:
+    assert {"none": none, "single": single, "full": full} == CLOSURES
+
+
+# ---- unsure
+
+
+@every_closure
+def test_an_unsure_pair_is_set_aside_and_implies_nothing(
+    closure: Callable[[int, Answers], Closure],
+) -> None:
+    relations = closure(4, answers([(0, 1, U), (1, 2, S)])).relations
+    assert relations.of(Pairs.of([0, 1, 0], [1, 2, 2])).tolist() == [U, S, UNKNOWN]
+    assert relations.members.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("closure", [single, full], ids=["single", "full"])
+@pytest.mark.parametrize("verdict", [S, D])
+def test_an_unsure_pair_takes_the_verdict_that_others_imply(
+    closure: Callable[[int, Answers], Closure], verdict: int
+) -> None:
+    rows = [(0, 2, U), (0, 1, S), (1, 2, verdict)]
+    assert closure(3, answers(rows)).relations.of(Pairs.of([0], [2])).tolist() == [verdict]
+    assert none(3, answers(rows)).relations.of(Pairs.of([0], [2])).tolist() == [U]
+
+
+@every_closure
+@pytest.mark.parametrize("verdict", [S, D])
+def test_a_sure_answer_outdoes_an_unsure_one(
+    closure: Callable[[int, Answers], Closure], verdict: int
+) -> None:
+    for rows in ([(0, 1, U), (0, 1, verdict)], [(0, 1, verdict), (0, 1, U)]):
+        found = closure(2, answers(rows))
+        assert found.relations.of(Pairs.of([0], [1])).tolist() == [verdict]
+        assert found.contradictions == ()
+
+
+# ---- the laws of a closure
+
+
+@every_closure
+@given(rows=any_rows, data=st.data())
+@fixed
+def test_the_order_of_answers_is_irrelevant(
+    closure: Callable[[int, Answers], Closure], rows: list[Row], data: st.DataObject
+) -> None:
+    shuffled = data.draw(st.permutations(rows))
+    one, other = closure(N, answers(rows)), closure(N, answers(shuffled))
+    assert table(one.relations) == table(other.relations)
+    assert contradicted(one, rows) == contradicted(other, shuffled)
+
+
+@given(told())
+@fixed
+def test_answering_what_full_implies_changes_nothing(case: tuple[list[int], list[Row]]) -> None:
+    once = table(full(N, answers(case[1])).relations)
+    again = full(N, answers(case[1] + [(a, b, verdict) for (a, b), verdict in once.items() if verdict]))
+    assert table(again.relations) == once
+    assert again.contradictions == ()
+
+
+@given(any_rows)
+@fixed
+def test_each_reading_knows_all_that_the_narrower_one_does(rows: list[Row]) -> None:
+    if cannot_all_be_true(N, rows):
+        return
+    narrow, step, wide = (table(closure(N, answers(rows)).relations) for closure in (none, single, full))
+    assert all(step[ab] == verdict for ab, verdict in narrow.items() if verdict in (S, D))
+    assert all(wide[ab] == verdict for ab, verdict in step.items() if verdict in (S, D))
+
+
+# ---- contradictions
+
+
+@every_closure
+@given(case=told())
+@fixed
+def test_answers_that_agree_contradict_nowhere(
+    closure: Callable[[int, Answers], Closure], case: tuple[list[int], list[Row]]
+) -> None:
+    assert closure(N, answers(case[1])).contradictions == ()
+
+
+@given(case=told(), data=st.data())
+@thorough
+def test_full_finds_one_wrong_answer(case: tuple[list[int], list[Row]], data: st.DataObject) -> None:
+    _, rows = case
+    settled = {ab: v for ab, v in table(full(N, answers(rows)).relations).items() if v in (S, D)}
+    if not settled:
+        return
+    (a, b), verdict = data.draw(st.sampled_from(sorted(settled.items())))
+    at = data.draw(st.integers(0, len(rows)))
+    rows = [*rows[:at], (a, b, S + D - verdict), *rows[at:]]  # the opposite verdict, anywhere
+    found = full(N, answers(rows))
+    assert any(at in one.rows for one in found.contradictions)
+    for one in found.contradictions:
+        assert cannot_all_be_true(N, [rows[i] for i in one.rows])
+
+
+@every_closure
+@given(rows=any_rows)
+@fixed
+def test_the_rows_of_a_contradiction_cannot_all_be_true(
+    closure: Callable[[int, Answers], Closure], rows: list[Row]
+) -> None:
+    for one in closure(N, answers(rows)).contradictions:
+        assert list(one.rows) == sorted(set(one.rows))
+        assert all(rows[i][2] != U for i in one.rows)
+        assert cannot_all_be_true(N, [rows[i] for i in one.rows])
+
+
+@pytest.mark.parametrize("closure", [none, full], ids=["none", "full"])
+@given(rows=any_rows)
+@fixed
+def test_a_contradiction_has_no_row_too_many(
+    closure: Callable[[int, Answers], Closure], rows: list[Row]
+) -> None:
+    for one in closure(N, answers(rows)).contradictions:
+        for left_out in one.rows:
+            assert not cannot_all_be_true(N, [rows[i] for i in one.rows if i != left_out])
+
+
+@given(any_rows)
+@fixed
+def test_full_blames_every_dissimilar_answer_inside_a_component(rows: list[Row]) -> None:
+    label = components(N, rows)
+    inside = {i for i, (a, b, verdict) in enumerate(rows) if verdict == D and label[a] == label[b]}
+    blamed = {i for one in full(N, answers(rows)).contradictions for i in one.rows}
+    assert {i for i in blamed if rows[i][2] == D} == inside
+
+
+@given(any_rows)
+@fixed
+def test_none_blames_every_pair_answered_both_ways(rows: list[Row]) -> None:
+    both = {frozenset([(*ab, S), (*ab, D)]) for ab, verdicts in said(rows).items() if {S, D} <= verdicts}
+    assert contradicted(none(N, answers(rows)), rows) == both
+
+
+@given(any_rows)
+@fixed
+def test_single_finds_a_contradiction_exactly_where_one_step_says_two_things(rows: list[Row]) -> None:
+    found = said(rows)
+    two = {ab for ab, implied in steps(N, found).items() if {S, D} <= implied | found.get(ab, set())}
+    assert bool(single(N, answers(rows)).contradictions) == bool(two)
+
+
+def test_full_names_the_shortest_chain_that_a_dissimilar_answer_contradicts() -> None:
+    rows = [(0, 1, S), (1, 2, S), (2, 3, S), (0, 4, S), (3, 4, S), (5, 6, D), (0, 3, D)]
+    found = full(7, answers(rows))
+    assert [one.rows for one in found.contradictions] == [(3, 4, 6)]
+
+
+@pytest.mark.parametrize("closure", [single, full], ids=["single", "full"])
+@pytest.mark.parametrize("odd", [0, 1, 2])
+def test_two_similar_answers_and_a_dissimilar_one_cannot_make_a_triangle(
+    closure: Callable[[int, Answers], Closure], odd: int
+) -> None:
+    rows = [(3, 4, D), (0, 1, S), (1, 2, S), (0, 2, S), (4, 5, S)]
+    rows[1 + odd] = (*rows[1 + odd][:2], D)
+    found = closure(6, answers(rows))
+    assert [one.rows for one in found.contradictions] == [(1, 2, 3)]
+    triangle = [U] * 3 if closure is full else [verdict for _, _, verdict in rows[1:4]]
+    assert [table(found.relations)[a, b] for a, b, _ in rows] == [D, *triangle, S]
+
+
+def test_single_names_the_four_answers_that_imply_a_pair_both_ways() -> None:
+    rows = [(0, 1, S), (1, 2, S), (0, 3, S), (2, 3, D), (4, 5, S)]
+    found = single(6, answers(rows))
+    assert (0, 1, 2, 3) in [one.rows for one in found.contradictions]
+    assert found.relations.of(Pairs.of([0], [2])).tolist() == [U]
+
+
+@given(any_rows)
+@fixed
+def test_answers_stand_as_given_whatever_they_contradict(rows: list[Row]) -> None:
+    given_ = {ab: verdicts for ab, verdicts in said(rows).items() if verdicts & {S, D}}
+    for closure in (none, single):
+        found = table(closure(N, answers(rows)).relations)
+        for ab, verdicts in given_.items():
+            assert found[ab] == (U if {S, D} <= verdicts else min(verdicts))
+
+
+def test_a_contradiction_leaves_what_hangs_on_the_chain_together() -> None:
+    """Of 0 - 1 - 2 the ends are said not to be similar; what each of the three has been joined to stays."""
+    rows = [(0, 1, S), (1, 2, S), (0, 2, D), (0, 3, S), (3, 4, S), (2, 5, S), (5, 6, D)]
+    found = full(7, answers(rows))
+    assert [one.rows for one in found.contradictions] == [(0, 1, 2)]
+    assert np.ptp(found.relations.group[[0, 3, 4]]) == np.ptp(found.relations.group[[2, 5]]) == 0
+    assert found.relations.of(Pairs.of([0, 1, 0, 2, 0, 3], [1, 2, 2, 6, 5, 1])).tolist() == [U, U, U, D, 0, 0]
+
+
+@pytest.mark.parametrize("closure", [single, full], ids=["single", "full"])
+@pytest.mark.parametrize("times", [1, 2], ids=["once", "twice"])
+def test_a_pair_answered_both_ways_implies_nothing(
+    closure: Callable[[int, Answers], Closure], times: int
+) -> None:
+    relations = closure(3, answers([*[(0, 1, S)] * times, (0, 1, D), (1, 2, D)])).relations
+    assert relations.of(Pairs.of([0, 1, 0], [1, 2, 2])).tolist() == [U, D, UNKNOWN]
+
+
+@pytest.mark.parametrize("closure", [single, full], ids=["single", "full"])
+def test_a_contradictory_triangle_implies_nothing(closure: Callable[[int, Answers], Closure]) -> None:
+    rows = [(0, 1, S), (1, 2, S), (0, 2, D), (2, 3, S)]
+    found = closure(4, answers(rows))
+    assert [one.rows for one in found.contradictions] == [(0, 1, 2)]
+    assert found.relations.of(Pairs.of([0, 1], [3, 3])).tolist() == [UNKNOWN, UNKNOWN]
+
+
+def test_a_contradiction_leaves_other_components_alone() -> None:
+    rows = [(0, 1, S), (0, 1, D), (2, 3, S), (3, 4, S), (1, 2, D)]
+    relations = full(5, answers(rows)).relations
+    expected = dict.fromkeys(combinations(range(5), 2), UNKNOWN) | {
+        (0, 1): U,
+        **dict.fromkeys([(2, 3), (3, 4), (2, 4)], S),
+        **dict.fromkeys([(1, 2), (1, 3), (1, 4)], D),
+    }
+    assert table(relations) == expected
+
+
+# ---- looking it up
+
+
+@every_closure
+@given(rows=any_rows, data=st.data())
+@fixed
+def test_among_agrees_with_of(
+    closure: Callable[[int, Answers], Closure], rows: list[Row], data: st.DataObject
+) -> None:
+    relations = closure(N, answers(rows)).relations
+    ids = st.lists(st.integers(0, N - 1), max_size=2 * N)  # any order, some twice, perhaps none
+    some, others = (np.array(data.draw(ids), dtype=np.int64) for _ in range(2))
+    known = table(relations)
+    expected = [[S if i == j else known[min(i, j), max(i, j)] for j in others.tolist()] for i in some]
+    found = relations.among(some, others)
+    assert found.dtype == np.int8
+    assert found.shape == (len(some), len(others))
+    assert found.tolist() == expected
+
+
+@every_closure
+@given(rows=any_rows)
+@fixed
+def test_counts_members_and_sizes_are_those_of_the_explicit_pairs(
+    closure: Callable[[int, Answers], Closure], rows: list[Row]
+) -> None:
+    relations = closure(N, answers(rows)).relations
+    known = table(relations)
+    assert len(relations) == N
+    assert relations.count(Verdict.SIMILAR) == list(known.values()).count(S)
+    assert relations.count(Verdict.DISSIMILAR) == list(known.values()).count(D)
+    assert relations.members.tolist() == sorted({i for ab, v in known.items() if v in (S, D) for i in ab})
+    assert relations.sizes.tolist() == np.unique_counts(relations.group).counts.tolist()
+
+
+@every_closure
+@pytest.mark.parametrize("wanted", [Verdict.SIMILAR, Verdict.DISSIMILAR])
+@given(rows=any_rows)
+@fixed
+def test_partners_are_the_other_images_known_to_be_so(
+    closure: Callable[[int, Answers], Closure], wanted: Verdict, rows: list[Row]
+) -> None:
+    relations = closure(N, answers(rows)).relations
+    partners: dict[int, set[int]] = {i: set() for i in range(N)}
+    for (a, b), verdict in table(relations).items():
+        if verdict == wanted:
+            partners[a].add(b)
+            partners[b].add(a)
+    ids = np.repeat(np.arange(N), 150)
+    drawn = relations.partner(ids, wanted, np.random.default_rng(0)).reshape(N, 150)
+    assert {i: set(drawn[i].tolist()) for i in range(N)} == {i: partners[i] or {i} for i in range(N)}
+
+
+def test_partners_are_equally_likely_and_a_seed_determines_them() -> None:
+    relations = full(6, answers([(0, 1, S), (1, 2, S), (2, 3, S), (3, 4, S)])).relations
+    ids = np.full(4000, 2)
+    drawn = relations.partner(ids, Verdict.SIMILAR, np.random.default_rng(1))
+    assert np.bincount(drawn, minlength=6)[[2, 5]].tolist() == [0, 0]
+    assert np.abs(np.bincount(drawn, minlength=6)[[0, 1, 3, 4]] - 1000).max() < 120
+    assert (drawn == relations.partner(ids, Verdict.SIMILAR, np.random.default_rng(1))).all()
+    assert not (drawn == relations.partner(ids, Verdict.SIMILAR, np.random.default_rng(2))).all()

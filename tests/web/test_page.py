@@ -1,0 +1,339 @@
+"""The page in a real browser: Chromium, driven as a person would use it, in front of the real machine."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from PIL import Image
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from anneal.archive.catalog import reopen
+from anneal.archive.pixels import Kept
+from anneal.campaign import turn
+from anneal.campaign.campaign import Campaign
+from anneal.method.neighbours import unit
+from anneal.settings import Plan
+from served import label, page_of, wait_for
+
+pytestmark = pytest.mark.xdist_group("processes")  # each starts several: one after another
+
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+KEYS = {"similar": "ArrowRight", "dissimilar": "ArrowLeft", "unsure": "Space"}
+UNSENT = "Object.keys(localStorage).filter(key => key.startsWith('anneal.out/')).length"
+HIGHEST = "slider => { slider.value = slider.max; slider.dispatchEvent(new Event('input', {bubbles: true})) }"
+Pair = tuple[int, int]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None:
+        pytest.skip("a browser: install Chromium (Debian: apt-get install chromium) to test the page")
+    with sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=found, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory, drawn: Path) -> Path:
+    folder = tmp_path_factory.mktemp("page") / "campaign"
+    words = f"init {drawn} --campaign {folder} --px 64 --views 1 --per-round 36 --recheck 0"
+    command = [sys.executable, "-m", "anneal", *words.split(), "--criterion", "same kind of <scene>"]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "campaign"))
+
+
+@pytest.fixture
+def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """Opens a page in a browser profile of its own; whatever goes wrong in its scripts fails the test."""
+    contexts: list[BrowserContext] = []
+    wrong: list[str] = []
+
+    def open_(address: str, **options: Any) -> Page:
+        context = browser.new_context(viewport={"width": 1280, "height": 800}, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("console", lambda said: wrong.append(said.text) if "Content Security" in said.text else None)
+        page.goto(address)
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+class Person:
+    """Somebody at the keyboard who knows the right answers, and remembers what they said."""
+
+    def __init__(self, page: Page, folder: Path) -> None:
+        self.page = page
+        campaign = Campaign.open(folder)
+        self.truth = campaign.archive().labels
+        campaign.close()
+        self.said: list[tuple[Pair, str]] = []
+
+    def pair(self) -> Pair:
+        self.page.wait_for_selector('body:not([data-pair=""])', timeout=60_000)
+        a, b = (self.page.get_attribute("body", "data-pair") or "").split("-")
+        return int(a), int(b)
+
+    def answer(self, n: int, verdict: str | None = None) -> None:
+        for _ in range(n):
+            a, b = self.pair()
+            word = verdict or ("similar" if self.truth[a] == self.truth[b] else "dissimilar")
+            self.page.keyboard.press(KEYS[word])
+            self.said.append(((a, b), word))
+            expect(self.page.locator("body")).not_to_have_attribute("data-pair", f"{a}-{b}")
+
+    def undo(self, n: int) -> None:
+        for _ in range(n):
+            (a, b), _ = self.said.pop()
+            self.page.keyboard.press("Backspace")
+            expect(self.page.locator("body")).to_have_attribute("data-pair", f"{a}-{b}")
+
+    def view(self, name: str) -> None:
+        self.page.click(f"header [data-view={name}]")
+
+    def sent(self) -> None:
+        """Wait until the server has said that it has everything."""
+        expect(self.page.locator("#banner")).to_have_text("", timeout=30_000)
+        wait_for(
+            lambda: (
+                not self.page.evaluate(
+                    "Object.keys(localStorage).filter(k => k.startsWith('anneal.out/')).length"
+                )
+            )
+        )
+
+
+def stored(folder: Path) -> list[tuple[Pair, str]]:
+    campaign = Campaign.open(folder)
+    names = {1: "similar", 2: "dissimilar", 3: "unsure"}
+    rows = [((row.a, row.b), names[row.verdict]) for row in campaign.store.standing()]
+    campaign.close()
+    return rows
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def test_a_whole_campaign_by_keyboard(
+    folder: Path, opened: Callable[..., Page], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Forty answers with the machine's turn between, undone, corrected, reloaded, the server killed and
+    started again: the store holds exactly what was answered."""
+    port = free_port()
+    with label(folder, port=port) as site:
+        page = opened(site.address)
+        me = Person(page, folder)
+        expect(page.locator("#criterion")).to_contain_text("same kind of <scene>")
+        me.answer(14)
+        expect(page.locator("#round")).to_have_text("round 1", timeout=90_000)  # the machine took its turn
+        me.answer(6)
+        me.undo(5)
+        me.answer(3)
+        me.answer(1, "unsure")
+        page.reload()
+        me.answer(4)
+        me.sent()
+        assert stored(folder) == me.said
+
+        pair, _ = me.said[0]
+        me.view("review")
+        page.fill("#filters [name=pair]", str(pair[0]))
+        row = page.locator(f".answer:has(img[src*='/{pair[0]}?']):has(img[src*='/{pair[1]}?'])")
+        row.locator("[data-verdict=unsure]").click()
+        me.sent()
+        me.said = [*me.said[1:], (pair, "unsure")]
+        assert stored(folder) == me.said
+
+        me.view("label")
+        me.pair()
+        site.process.kill()
+        site.process.wait()
+        me.answer(3)  # from what was fetched ahead
+        expect(page.locator("#banner")).to_contain_text("3 answers are kept in this browser", timeout=20_000)
+        assert stored(folder) == me.said[:-3]
+    with label(folder, port=port):
+        me.sent()
+        assert stored(folder) == me.said
+        me.answer(14)
+        me.sent()
+        assert stored(folder) == me.said
+        assert len(me.said) == 40
+        expect(page.locator("#tally")).to_have_text("40 answers")
+        painted = page.evaluate("window.annealPaint")
+        with capsys.disabled():
+            last = f"{np.percentile(painted, 95):.0f} ms at the 95th percentile of {len(painted)}"
+            print(f"\nkey press to next image painted: {np.median(painted):.0f} ms, {last}")
+
+
+def test_search_by_click_by_dropped_file_and_by_more_examples(
+    folder: Path, drawn: Path, opened: Callable[..., Page]
+) -> None:
+    with label(folder) as site:
+        page = opened(site.address + "#search")
+        page.click("#grid [data-image='3']")
+        results = page.locator("#results [data-image]")
+        expect(results.first).to_be_visible()
+        campaign = Campaign.open(folder)
+        vectors = campaign.vectors()
+        nearest = [int(i) for i in np.argsort(-(vectors[3] @ vectors.T), kind="stable")[1:4]]
+        campaign.close()
+        shown = [int(results.nth(i).get_attribute("data-image") or "") for i in range(3)]
+        assert shown == nearest
+        results.nth(1).locator("[data-refine=minus]").click()
+        expect(page.locator("#chips li")).to_have_count(1)
+        expect(page.locator(f"#results [data-image='{nearest[1]}']")).to_have_count(0)
+        count = results.count()
+        page.locator("#cutoff").evaluate(HIGHEST)
+        assert page.locator("#results [data-image]:visible").count() < count
+        page.go_back()
+
+        with Image.open(drawn / "beach" / "beach_003.jpg") as image:
+            file = io.BytesIO()
+            image.transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(file, "PNG")
+        dropped = page.evaluate_handle(
+            """text => { const bytes = Uint8Array.from(atob(text), c => c.charCodeAt(0));
+            const data = new DataTransfer();
+            data.items.add(new File([bytes], 'mine.png', {type: 'image/png'})); return data }""",
+            base64.b64encode(file.getvalue()).decode(),
+        )
+        page.dispatch_event("#search", "drop", {"dataTransfer": dropped})
+        expect(page.locator("#query-name")).to_have_text("Your image", timeout=30_000)
+        expect(results.first).to_have_attribute("data-image", "3", timeout=60_000)  # its mirror image
+        page.set_input_files(
+            "#drop input[type=file]", {"name": "x.txt", "mimeType": "text/plain", "buffer": b"no"}
+        )
+        expect(
+            page.locator("#notice, #search-status").filter(has_text=re.compile("cannot be read"))
+        ).to_be_visible()
+
+
+def test_two_people_at_once_are_never_asked_the_same(folder: Path, opened: Callable[..., Page]) -> None:
+    with label(folder) as site:
+        people = [Person(opened(site.address), folder) for _ in range(2)]
+        for _ in range(10):
+            for person in people:
+                person.answer(1)
+        for person in people:
+            person.sent()
+        pairs = [pair for person in people for pair, _ in person.said]
+        assert len(set(pairs)) == len(pairs) == 20
+        assert sorted(stored(folder)) == sorted(said for person in people for said in person.said)
+
+
+def test_a_contradiction_is_settled_where_it_is_shown(folder: Path, opened: Callable[..., Page]) -> None:
+    with label(folder) as site:
+        triangle = {(0, 1): "similar", (1, 2): "similar", (0, 2): "dissimilar"}
+        site.say(
+            *({"key": f"key{a}-{b}-{w}", "a": a, "b": b, "verdict": w} for (a, b), w in triangle.items())
+        )
+        page = opened(site.address)
+        page.click("#clashes")
+        card = page.locator(".contradiction")
+        expect(card).to_have_count(1)
+        expect(card.locator("img")).to_have_count(6)
+        card.locator("[data-verdict=similar]").last.click()
+        expect(card).to_have_count(0)
+        Person(page, folder).sent()
+    assert dict(stored(folder)) == {**triangle, (0, 2): "similar"}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_anyone_can_use_it(folder: Path, opened: Callable[..., Page], scheme: str) -> None:
+    """axe-core finds nothing to complain of, contrast included, in any view."""
+    with label(folder) as site:
+        page = opened(site.address, color_scheme=scheme)
+        me = Person(page, folder)
+        me.answer(2)
+        for view in ("label", "search", "review", "progress"):
+            me.view(view)
+            page.wait_for_load_state("networkidle")
+            found = Axe().run(page).response["violations"]
+            assert [(wrong["id"], wrong["nodes"][0]["html"]) for wrong in found] == [], view
+
+
+def test_keys_are_one_s_own_and_the_phone_has_buttons(folder: Path, opened: Callable[..., Page]) -> None:
+    with label(folder) as site:
+        page = opened(site.address, has_touch=True)
+        me = Person(page, folder)
+        page.set_viewport_size({"width": 390, "height": 780})
+        first = me.pair()
+        left, right = (page.locator(f"#label-{side} img").bounding_box() for side in ("left", "right"))
+        assert left is not None
+        assert right is not None
+        assert left["y"] + left["height"] <= right["y"] + 1  # stacked
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        page.tap("#label [data-verdict=similar]")
+        second = me.pair()
+        assert second != first
+        page.keyboard.press("?")
+        expect(page.locator("#help")).to_be_visible()
+        page.keyboard.press("ArrowRight")  # not an answer while the help is open
+        page.keyboard.press("Escape")
+        assert me.pair() == second
+        me.sent()
+        assert stored(folder) == [(first, "similar")]
+
+
+def test_a_grid_of_a_hundred_thousand_images_is_paged_through(
+    tmp_path: Path, opened: Callable[..., Page]
+) -> None:
+    """Only what is seen is in the page, wherever one has scrolled to."""
+    n = 100_000
+    kept = Kept(tmp_path / "kept" / "pixels", np.uint8, (8, 8, 3))
+    colours = np.random.default_rng(0).integers(0, 255, (n, 1, 1, 3), dtype=np.uint8)
+    rows = [[f"strip {i // 1000:02d}/tile-{i:06d}.jpg", "", "", str(i)] for i in range(n)]
+    kept.append(np.broadcast_to(colours, (n, 8, 8, 3)), {"images": rows, "skipped": []})
+    kept.finish()
+    archive = reopen(tmp_path, tmp_path / "kept", 8)
+    vectors = unit(colours.reshape(n, 3).astype(np.float32) - 128)
+    campaign = Campaign.create(tmp_path / "large", archive, Plan(px=8), np.arange(n))
+    turn.save(tmp_path / "large" / "rounds" / "frozen", vectors=vectors)
+    with page_of(campaign) as site:
+        page = opened(site.address + "#search")
+        cells = page.locator("#grid [data-image]")
+        expect(page.locator("#grid [data-image='0']")).to_be_visible()
+        for end in ("End", "Home"):
+            page.locator("#grid [data-image]").first.focus()
+            page.locator("#grid").evaluate(
+                "(grid, end) => { grid.scrollTop = end === 'End' ? grid.scrollHeight : 0 }", end
+            )
+            last = page.locator(f"#grid [data-image='{n - 1 if end == 'End' else 0}']")
+            expect(last).to_be_visible()
+            assert cells.count() < 500
+        page.locator("#grid").evaluate("grid => { grid.scrollTop = grid.scrollHeight / 2 }")
+        page.wait_for_selector("#grid [data-image^='50']")
+        middle = int(cells.nth(cells.count() // 2).get_attribute("data-image") or "")
+        assert 40_000 < middle < 60_000
+        page.click(f"#grid [data-image='{middle}']")
+        found = np.argsort(-(vectors[middle] @ vectors.T), kind="stable")
+        expected = next(int(i) for i in found if i != middle)
+        expect(page.locator("#results [data-image]").first).to_have_attribute("data-image", str(expected))
+    campaign.close()
