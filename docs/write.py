@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from anneal.experiments import paper, report
+from anneal.experiments import curves, paper, report
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results"
-TITLES = {
-    "ucmerced": "UC-Merced",
-    "ucmerced-paper": "UC-Merced, paper mode at 64 px",
-    "aid": "AID at 150 px",
-}
+TITLES = {"ucmerced": "UC-Merced", "ucmerced-paper": "UC-Merced, paper mode at 64 px", "aid": "AID at 150 px"}
 BEYOND = {"ucmerced-beyond": "UC-Merced", "aid-beyond": "AID at 150 px"}
 
 if __name__ == "__main__":
     for run, title in TITLES.items():
-        if (RESULTS / run / "curve.csv").exists():
-            paper.draw(report.read(RESULTS / run / "curve.csv"), title, HERE / "figures" / run, ("png",))
+        paper.draw(curves.read(RESULTS / run / "curve.csv"), title, HERE / "figures" / run, ("png",))
     for run, title in BEYOND.items():
-        if (RESULTS / run / "curve.csv").exists():
-            rows = report.read(RESULTS / run / "curve.csv")
-            paper.answers(rows, run.split("-")[0], title, HERE / "figures" / f"{run}.png")
+        rows = curves.read(RESULTS / run / "curve.csv")
+        paper.answers(rows, run.split("-")[0], title, HERE / "figures" / f"{run}.png")
     for page in (HERE.parent / "README.md", HERE / "results.md", HERE / "method.md"):
         page.write_text(report.fill(page.read_text(encoding="utf-8"), RESULTS), encoding="utf-8")

@@ -13,7 +13,7 @@ def test_verdicts_have_the_numbers_that_campaign_files_hold() -> None:
     assert [verdict.value for verdict in Verdict] == [1, 2, 3]
 
 
-def test_a_pair_holds_the_smaller_id_first_whatever_the_order_given() -> None:
+def test_a_pair_holds_the_smaller_id_first_in_any_given_order() -> None:
     pairs = Pairs.of([5, 1, 7], [2, 3, 0])
     assert list(pairs) == [(2, 5), (1, 3), (0, 7)]
     assert pairs.a.dtype == pairs.b.dtype == np.int64
@@ -25,9 +25,20 @@ def test_unordered_columns_are_refused() -> None:
         Pairs(np.array([0, 5]), np.array([1, 2]))
 
 
-def test_an_image_beside_itself_is_no_pair() -> None:
-    with pytest.raises(ValueError, match="pair"):
+def test_an_image_makes_no_pair_with_itself() -> None:
+    with pytest.raises(ValueError, match="no pair with itself"):
         Pairs.of([1, 4], [2, 4])
+    with pytest.raises(ValueError, match="no pair with itself"):
+        Pairs.from_list([(4, 4)])
+
+
+def test_a_list_of_tuples_becomes_pairs() -> None:
+    pairs = Pairs.from_list([(5, 2), (1, 3), (5, 2)])
+    assert list(pairs) == [(2, 5), (1, 3), (2, 5)]
+    assert pairs.a.dtype == pairs.b.dtype == np.int64
+    assert list(Pairs.from_list(iter({(1, 0): "answer"}))) == [(0, 1)]
+    assert list(Pairs.from_list([])) == []
+    assert Pairs.from_list(set()).a.dtype == np.int64
 
 
 @pytest.mark.parametrize(
@@ -63,7 +74,8 @@ def test_picking_no_rows_yields_no_pairs() -> None:
 
 
 def test_pairs_are_joined_in_order_and_neither_part_changes() -> None:
-    one, more = Pairs.of([0], [1]), Pairs.of([4, 0], [2, 1])
+    one = Pairs.of([0], [1])
+    more = Pairs.of([4, 0], [2, 1])
     assert list(one.then(more)) == [(0, 1), (2, 4), (0, 1)]
     assert (list(one), list(more)) == ([(0, 1)], [(2, 4), (0, 1)])
 
@@ -78,7 +90,7 @@ def test_answers_hold_one_verdict_a_pair() -> None:
         Answers.of(Pairs.of([3, 1], [0, 2]), [S])
 
 
-def test_given_finds_the_pairs_of_one_verdict() -> None:
+def test_given_returns_the_pairs_of_one_verdict() -> None:
     answers = Answers.of(Pairs.of([0, 1, 2, 3], [4, 4, 4, 4]), [S, D, S, U])
     assert list(answers.given(S)) == [(0, 4), (2, 4)]
     assert list(answers.given(D)) == [(1, 4)]
@@ -92,3 +104,12 @@ def test_answers_are_joined_in_order() -> None:
     assert list(joined.pairs) == [(0, 1), (1, 2), (0, 1)]
     assert joined.verdicts.tolist() == [1, 3, 2]
     assert len(Answers.none()) == 0
+
+
+def test_rows_set_to_unsure_take_along_every_row_with_the_same_answer() -> None:
+    answers = Answers.of(Pairs.of([0, 0, 0, 2], [1, 1, 1, 3]), [S, D, S, S])
+    changed = answers.unsure({0})
+    assert list(changed.pairs) == list(answers.pairs)
+    assert changed.verdicts.tolist() == [U, D, U, S]  # the opposite answer on the same pair stays
+    assert answers.verdicts.tolist() == [S, D, S, S]
+    assert answers.unsure(set()).verdicts.tolist() == [S, D, S, S]

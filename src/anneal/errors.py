@@ -1,32 +1,32 @@
-"""What can go wrong for a person: every message is a sentence that says what to do.
+"""Errors for people. Every message is a sentence that says what to do.
 
-The command line prints the message alone and leaves with ``exit_code``: 2 where the request was
-wrong, 1 where it was right and could not be carried out.
+The command line prints only the message and exits with ``exit_code``: 2 if the request was wrong,
+1 if the request was right but could not be carried out.
 """
 
 
 class AnnealError(Exception):
-    """Anything a person can mend; never raised for a bug of ours."""
+    """A problem that a person can fix. Never raised for a bug in anneal."""
 
     exit_code = 1
 
 
 class UsageError(AnnealError):
-    """The request itself is wrong: an unknown name, a number out of range, too little to work on."""
+    """The request is wrong: an unknown name, a number out of range, too few images."""
 
     exit_code = 2
 
 
 class ArchiveError(AnnealError):
-    """The images: missing, unreadable, changed."""
+    """Images are missing, unreadable or changed."""
 
 
 class BackboneError(AnnealError):
-    """A pretrained network that cannot be had."""
+    """A pretrained network cannot be loaded."""
 
 
 class CampaignError(AnnealError):
-    """The campaign's folder or its file."""
+    """A problem with a campaign's folder or its file."""
 
 
 class DiskError(AnnealError):

@@ -1,12 +1,12 @@
-"""Pairs of images, as columns, and the verdicts a person gives on them.
+"""Pairs of images as columns, and the answers given on them.
 
-An image is an id: its row in the archive. A pair is unordered, so it is kept with the smaller id
-first, and two pairs are the same exactly when their columns are.
+An image is an id: its row in the archive. A pair has no order and is stored with the smaller id first,
+so two pairs are the same if and only if their columns are the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -15,11 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.floating]
+Pair = tuple[int, int]
 
 
 class Verdict(IntEnum):
-    """What is said of a pair. The numbers are what arrays and the campaign's file hold; 0, which
-    is no verdict, stands for "unknown" in both."""
+    """The answer to a pair. Arrays and the campaign's file hold these numbers, and 0 for "unknown"."""
 
     SIMILAR = 1
     DISSIMILAR = 2
@@ -44,11 +44,18 @@ class Pairs:
 
     @classmethod
     def of(cls, one: ArrayLike, other: ArrayLike) -> Pairs:
-        """Pairs from two columns in any order."""
-        i, j = np.asarray(one, dtype=np.int64), np.asarray(other, dtype=np.int64)
+        """Pairs from two columns, ordered or not."""
+        i = np.asarray(one, dtype=np.int64)
+        j = np.asarray(other, dtype=np.int64)
         if i.shape == j.shape and bool((i == j).any()):
             raise ValueError("an image makes no pair with itself")
         return cls(np.minimum(i, j), np.maximum(i, j))
+
+    @classmethod
+    def from_list(cls, pairs: Iterable[Pair]) -> Pairs:
+        """Pairs from (image, image) tuples, ordered or not."""
+        columns = np.array(list(pairs), dtype=np.int64).reshape(-1, 2)
+        return cls.of(columns[:, 0], columns[:, 1])
 
     @classmethod
     def none(cls) -> Pairs:
@@ -57,20 +64,22 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.a)
 
-    def __iter__(self) -> Iterator[tuple[int, int]]:
+    def __iter__(self) -> Iterator[Pair]:
         return zip(self.a.tolist(), self.b.tolist(), strict=True)
 
     def __getitem__(self, rows: ArrayLike | slice) -> Pairs:
-        picked = rows if isinstance(rows, slice) else np.asarray(rows) if np.size(rows) else slice(0)
-        return Pairs(self.a[picked], self.b[picked])
+        if not isinstance(rows, slice):
+            rows = np.asarray(rows) if np.size(rows) else slice(0)  # an empty list would be of floats
+        return Pairs(self.a[rows], self.b[rows])
 
     def then(self, more: Pairs) -> Pairs:
+        """These pairs, then more."""
         return Pairs(np.concatenate([self.a, more.a]), np.concatenate([self.b, more.b]))
 
 
 @dataclass(frozen=True)
 class Answers:
-    """Pairs with the verdict given on each: what was asked, as opposed to what follows from it."""
+    """Pairs with the verdict given on each. Implied pairs are not answers."""
 
     pairs: Pairs
     verdicts: NDArray[np.int8]
@@ -91,16 +100,17 @@ class Answers:
         return len(self.pairs)
 
     def then(self, more: Answers) -> Answers:
+        """These answers, then more."""
         verdicts = np.concatenate([self.verdicts, more.verdicts])
         return Answers(self.pairs.then(more.pairs), verdicts)
 
     def unsure(self, rows: set[int]) -> Answers:
-        """With no verdict but unsure on what these rows say."""
-        said = list(zip(self.pairs, self.verdicts.tolist(), strict=True))
-        unsaid = {said[row] for row in rows}
-        left = [Verdict.UNSURE if one in unsaid else one[1] for one in said]
+        """The same answers with UNSURE in these rows and in every row that gives the same answer."""
+        answers = list(zip(self.pairs, self.verdicts.tolist(), strict=True))
+        withdrawn = {answers[row] for row in rows}
+        left = [Verdict.UNSURE if answer in withdrawn else answer[1] for answer in answers]
         return Answers.of(self.pairs, left)
 
     def given(self, verdict: Verdict) -> Pairs:
-        """The pairs that got this verdict."""
+        """The pairs with this verdict."""
         return self.pairs[self.verdicts == verdict]

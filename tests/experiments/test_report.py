@@ -1,4 +1,4 @@
-"""What a report says of curves made by hand, and that the results page says what the curves say."""
+"""Curves, tables and claims from rows made by hand; and the pages say what the curves in results/ say."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ import numpy as np
 import pytest
 
 from anneal.experiments import report
-from anneal.experiments.report import PAPER, Curve, Row, bits_to, converged, curves
+from anneal.experiments.claims import PAPER
+from anneal.experiments.curves import Curve, Row, bits_to, converged, curves, read
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
+COLUMNS = (
+    "player,strategy,trial,round,bits,answers,implied,similar_share,threshold,"
+    "map5_min,map5_hits,map5_all,p5,p5_class"
+)
 
 
 def rows(**players: list[list[float]]) -> list[Row]:
@@ -23,20 +28,52 @@ def rows(**players: list[list[float]]) -> list[Row]:
     ]
 
 
-def test_a_curve_is_the_budgets_that_every_trial_has_reached() -> None:
-    found = curves(rows(mgue=[[0.5, 0.7, 0.9], [0.6, 0.8]]))["mgue"]
-    assert found.bits == [369, 738]
-    assert found.mean.tolist() == pytest.approx([0.55, 0.75])
-    assert found.std.tolist() == pytest.approx([np.sqrt(0.005), np.sqrt(0.005)])
+@pytest.mark.parametrize("columns", [COLUMNS, COLUMNS.replace("threshold", "alpha")])
+def test_files_with_the_old_and_the_new_name_of_the_threshold_are_read(columns: str, tmp_path: Path) -> None:
+    file = tmp_path / "curve.csv"
+    lines = [
+        columns,
+        "frozen,frozen,0,0,0,,,,,0.6,0.8,0.1,0.65,0.64",
+        "mgue,mgue,0,0,369,84,2097,0.4563,0.5452,0.7,0.8,0.2,0.75,0.74",
+        "mgue,mgue,0,1,738,168,3000,0.5,0.6,0.8,0.9,0.3,0.85,0.84",
+    ]
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    by_player = curves(read(file))
+    assert list(by_player) == ["frozen", "mgue"]
+    assert by_player["mgue"].bits == [369, 738]
+    assert by_player["mgue"].scores.tolist() == [[0.7, 0.8]]
+    assert curves(read(file), "p5_class")["mgue"].scores.tolist() == [[0.74, 0.84]]
+
+
+def test_a_file_without_players_has_one_player_per_strategy(tmp_path: Path) -> None:
+    file = tmp_path / "curve.csv"
+    file.write_text("strategy,trial,round,bits,map5_min\nplace,0,0,90,0.7\n", encoding="utf-8")
+    (row,) = read(file)
+    assert row == {
+        "strategy": "place", "player": "place", "trial": 0, "round": 0, "bits": 90, "map5_min": 0.7,
+    }  # fmt: skip
+
+
+def test_a_curve_has_the_budgets_that_every_trial_has_reached() -> None:
+    curve = curves(rows(mgue=[[0.5, 0.7, 0.9], [0.6, 0.8]]))["mgue"]
+    assert curve.bits == [369, 738]
+    assert curve.mean.tolist() == pytest.approx([0.55, 0.75])
+    assert curve.std.tolist() == pytest.approx([np.sqrt(0.005), np.sqrt(0.005)])
     assert curves(rows(mgue=[[0.5, 0.7]]))["mgue"].std.tolist() == [0, 0]
+
+
+def test_the_budget_of_a_round_is_the_mean_over_the_trials() -> None:
+    unequal = rows(mgue=[[0.5, 0.7], [0.6, 0.8]])
+    unequal[3]["bits"] += 10
+    assert curves(unequal)["mgue"].bits == [369, 743]
 
 
 def test_convergence_is_the_first_budget_within_one_deviation_of_the_upper_bound() -> None:
     upper = Curve([7000], np.array([[0.94], [0.96]]))  # mean 0.95, deviation 0.014
     mgue = Curve([369, 738, 1107], np.array([[0.92, 0.93, 0.94], [0.92, 0.94, 0.95]]))
-    assert converged(mgue, upper) == 1107  # 0.935 + 0.014 < 0.95; 0.945 is near enough
+    assert converged(mgue, upper) == 1107  # 0.935 + 0.014 < 0.95, and 0.945 + 0.014 > 0.95
     assert converged(Curve([369], np.array([[0.9], [0.9]])), upper) is None
-    wide = Curve([369], np.array([[0.85], [0.99]]))  # noise is no merit
+    wide = Curve([369], np.array([[0.85], [0.99]]))  # its own deviation does not count
     assert converged(wide, upper) is None
 
 
@@ -45,21 +82,23 @@ def test_bits_to_a_score() -> None:
     assert [bits_to(curve, score) for score in (0.6, 0.85, 0.95)] == [369, 738, None]
 
 
-def test_how_many_bits_a_score_takes_and_how_far_the_worst_round_is_above_no_training() -> None:
+def test_the_bits_to_a_score_and_the_worst_round_against_no_training() -> None:
     played = rows(place=[[0.7, 0.9, 0.95], [0.8, 0.9, 0.97]], mgue=[[0.6, 0.62, 0.8], [0.7, 0.58, 0.9]])
-    still = [{"player": "frozen", "trial": trial, "round": 0, "bits": 0, "map5_min": 0.6} for trial in (0, 1)]
-    found = curves([*played, *still])
-    assert report.reach_table(found, (0.8, 0.96)).splitlines()[2:] == [
+    frozen = [
+        {"player": "frozen", "trial": trial, "round": 0, "bits": 0, "map5_min": 0.6} for trial in (0, 1)
+    ]
+    by_player = curves([*played, *frozen])
+    assert report.reach_table(by_player, (0.8, 0.96)).splitlines()[2:] == [
         "| `place` | 738 | 1107 | 0.960 at 1107 |",
         "| `mgue` | 1107 | not reached | 0.850 at 1107 |",
     ]
-    assert report.least_table(found).splitlines()[2:] == [
+    assert report.least_table(by_player).splitlines()[2:] == [
         "| `place` | +10.0 | 0 | 369 |",
         "| `mgue` | -2.0 | 1 | 738 |",
     ]
 
 
-def test_the_paper_s_numbers_stand_beside_ours_at_its_budget() -> None:
+def test_the_paper_s_scores_are_compared_with_ours_at_its_budget() -> None:
     text = report.paper_table(
         curves(rows(mgue=[[0.1, 0.2, 0.3, 0.4, 0.9456]], cal=[[0.1]])), PAPER["ucmerced"]
     )
@@ -79,7 +118,7 @@ GOOD = {
 
 
 def claims(**changed: list[list[float]]) -> list[str]:
-    """The verdicts: early, order, λ, diversity, convergence."""
+    """Which claims hold: early, order, λ, diversity, convergence."""
     table = report.claims_table(curves(rows(**{**GOOD, **changed})), PAPER["ucmerced"])
     return [line.split(" | ")[1] for line in table.splitlines()[2:]]
 
@@ -89,7 +128,7 @@ def test_claims_that_hold_are_confirmed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("which", "changed", "verdict"),
+    ("which", "changed", "outcome"),
     [
         (0, {"bcgue": [[0.5, 0.9, 0.95, 0.96, 0.96, 0.96]] * 2}, "**not confirmed**"),
         (0, {"bcgue": [[0.5, 0.7, 0.85, 0.94, 0.95, 0.96]] * 2}, "confirmed but at 1476 bits"),
@@ -106,31 +145,43 @@ def test_claims_that_hold_are_confirmed() -> None:
     ],
 )
 def test_a_claim_is_confirmed_only_as_far_as_it_holds(
-    which: int, changed: dict[str, list[list[float]]], verdict: str
+    which: int, changed: dict[str, list[list[float]]], outcome: str
 ) -> None:
-    assert claims(**changed)[which] == verdict
+    assert claims(**changed)[which] == outcome
 
 
-def test_nothing_is_claimed_of_what_was_not_played() -> None:
+def test_a_claim_is_left_out_if_its_players_have_not_played() -> None:
     table = report.claims_table(curves(rows(mgue=[[0.5]], cal=[[0.5]], random=[[0.4]])), PAPER["ucmerced"])
     assert table.splitlines()[2:] == []
-    begun = rows(mgue=[[0.5, 0.6]], cal=[[0.5, 0.5]], random=[[0.4]])  # random has its first labels only
+    first_budgets = rows(**{name: [[0.5]] for name in GOOD if name != "upper"}, upper=[[0.9], [0.9]])
+    assert report.claims_table(curves(first_budgets), PAPER["ucmerced"]).splitlines()[2:] == []
+    begun = rows(mgue=[[0.5, 0.6]], cal=[[0.5, 0.5]], random=[[0.4]])  # random has one budget only
     (line,) = report.claims_table(curves(begun), PAPER["ucmerced"]).splitlines()[2:]
     assert "mgue > cal" in line
     assert "random:" not in line
 
 
-def test_what_was_asked() -> None:
-    played = rows(mgue=[[0.5, 0.6, 0.7, 0.8], [0.5, 0.6, 0.7, 0.8]])
+def asked(*trials: list[float]) -> list[Row]:
+    played = rows(mgue=list(trials))
     for row in played:
         row |= {"similar_share": 0.1 * row["round"] + 0.2 * row["trial"], "implied": 1000 * row["round"]}
-    assert report.asked_table(played).splitlines()[2:] == ["| `mgue` | 20% | 30% | 40% | 30% | 40% | 3,000 |"]
+    return played
 
 
-def test_a_choice_is_set_beside_the_plain_strategy_at_equal_bits() -> None:
-    found = curves(rows(mgue=[[0.5, 0.6, 0.7], [0.5, 0.6, 0.7]]))
-    found["mgue half-as-fast"] = Curve([369, 1107], np.array([[0.5, 0.72], [0.5, 0.76]]))
-    lines = report.choice_table(found).splitlines()
+def test_the_share_of_similar_pairs_and_the_implied_pairs() -> None:
+    table = report.asked_table(asked([0.5, 0.6, 0.7, 0.8], [0.5, 0.6, 0.7, 0.8]))
+    assert table.splitlines()[2:] == ["| `mgue` | 20% | 30% | 40% | 30% | 40% | 3,000 |"]
+
+
+def test_the_share_of_similar_pairs_is_over_the_rounds_that_every_trial_has_finished() -> None:
+    table = report.asked_table(asked([0.5, 0.6, 0.7, 0.8, 0.9], [0.5, 0.6, 0.7, 0.8]))
+    assert table.splitlines()[2:] == ["| `mgue` | 20% | 30% | 40% | 30% | 40% | 3,000 |"]
+
+
+def test_a_variant_is_compared_with_the_plain_strategy_at_equal_bits() -> None:
+    by_player = curves(rows(mgue=[[0.5, 0.6, 0.7], [0.5, 0.6, 0.7]]))
+    by_player["mgue half-as-fast"] = Curve([369, 1107], np.array([[0.5, 0.72], [0.5, 0.76]]))
+    lines = report.choice_table(by_player).splitlines()
     assert lines[0] == "|  | 369 | 738 | 1107 | points ahead, 738 to 1107 | trials |"
     assert lines[2:] == [
         "| mgue | 0.500 | 0.600 | 0.700 |  | 2 |",
@@ -138,7 +189,23 @@ def test_a_choice_is_set_beside_the_plain_strategy_at_equal_bits() -> None:
     ]
 
 
-def test_a_page_is_written_anew_between_its_marks(tmp_path: Path) -> None:
+def test_a_variant_is_compared_over_the_budgets_that_the_plain_strategy_has_reached() -> None:
+    scores = {"mgue": [[0.5, 0.6, 0.7]], "bcgue": [[0.5, 0.6]], "bcgue cold": [[0.5, 0.7, 0.9]]}
+    lines = report.choice_table(curves(rows(**scores))).splitlines()
+    assert lines[0] == "|  | 369 | 738 | 1107 | points ahead, 738 to 738 | trials |"
+    assert lines[2:] == [
+        "| mgue | 0.500 | 0.600 | 0.700 |  | 1 |",
+        "| bcgue | 0.500 | 0.600 |  |  | 1 |",
+        "| bcgue cold | 0.500 | 0.700 | 0.900 | +10.0 ± 0.0 | 1 |",
+    ]
+
+
+def test_a_variant_has_no_lead_if_the_plain_strategy_has_not_played() -> None:
+    lines = report.choice_table(curves(rows(**{"mgue cold": [[0.5, 0.6]]}))).splitlines()
+    assert lines[2:] == ["| mgue cold | 0.500 | 0.600 |  | 1 |"]
+
+
+def test_a_page_is_written_again_between_its_marks(tmp_path: Path) -> None:
     (tmp_path / "ucmerced").mkdir()
     lines = ["player,strategy,trial,round,bits,map5_min", "mgue,mgue,0,0,369,0.71", "mgue,mgue,1,0,369,0.73"]
     (tmp_path / "ucmerced" / "curve.csv").write_text("\n".join(lines) + "\n")
@@ -164,5 +231,5 @@ def test_every_run_that_is_kept_is_on_a_page() -> None:
     pages = "".join(
         (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("results.md", "method.md")
     )
-    shown = {found[2] for found in report.BLOCK.findall(pages)}
+    shown = {match[3] for match in report.BLOCK.finditer(pages)}
     assert shown == {path.parent.name for path in (ROOT / "results").glob("*/curve.csv")}

@@ -1,4 +1,4 @@
-"""AP@k and P@k against loops over the formula, and against torchmetrics where it means the same."""
+"""AP@k and P@k, checked against loops over the formula and, where it means the same, torchmetrics."""
 
 import math
 from typing import get_args
@@ -20,16 +20,16 @@ def naive(delta: list[int], total: int, meaning: Meaning) -> float:
     """(1 / r) Σ_{j ≤ k} Prec(j) δ(j)"""
     if total == 0:
         return math.nan
-    k, found = len(delta), 0.0
-    for j in range(1, k + 1):
+    gain = 0.0
+    for j in range(1, len(delta) + 1):
         if delta[j - 1]:
-            found += sum(delta[:j]) / j
-    r = {"min": min(total, k), "hits": sum(delta), "all": total}[meaning]
-    return found / r if r else 0.0
+            gain += sum(delta[:j]) / j
+    r = {"min": min(total, len(delta)), "hits": sum(delta), "all": total}[meaning]
+    return gain / r if r else 0.0
 
 
 def rankings(k: int, archive: int = 12, queries: int = 200) -> tuple[NDArray[np.bool_], Ids]:
-    """Whole rankings of an archive, and the relevant images in each; some have none, some have all."""
+    """Rankings of a whole archive, and how many images are relevant in each: in some none, in some all."""
     rng = np.random.default_rng(k)
     whole = rng.random((queries, archive)) < rng.choice([0, 0.1, 0.4, 0.9, 1], (queries, 1))
     return whole, whole.sum(axis=1)
@@ -39,23 +39,22 @@ def rankings(k: int, archive: int = 12, queries: int = 200) -> tuple[NDArray[np.
 @pytest.mark.parametrize("k", [1, 5, 12])
 def test_average_precision_equals_a_loop_over_the_formula(meaning: Meaning, k: int) -> None:
     whole, total = rankings(k)
-    expected = [
-        naive(row, int(r), meaning) for row, r in zip(whole[:, :k].astype(int).tolist(), total, strict=True)
-    ]
+    rows = whole[:, :k].astype(int).tolist()
+    expected = [naive(row, int(r), meaning) for row, r in zip(rows, total, strict=True)]
     assert np.isnan(expected).any()
     np.testing.assert_allclose(average_precision(whole[:, :k], total, meaning), expected, rtol=1e-12)
 
 
 def test_the_three_meanings_of_one_ranking() -> None:
-    relevant, total = np.array([[True, False, True, False, False]]), np.array([10])
-    found = 1 / 1 + 2 / 3
-    values = {meaning: float(average_precision(relevant, total, meaning)[0]) for meaning in MEANINGS}
-    assert values == pytest.approx({"min": found / 5, "hits": found / 2, "all": found / 10})
+    relevant = np.array([[True, False, True, False, False]])
+    gain = 1 / 1 + 2 / 3
+    many = {meaning: float(average_precision(relevant, np.array([10]), meaning)[0]) for meaning in MEANINGS}
+    assert many == pytest.approx({"min": gain / 5, "hits": gain / 2, "all": gain / 10})
     few = {meaning: float(average_precision(relevant, np.array([3]), meaning)[0]) for meaning in MEANINGS}
-    assert few == pytest.approx({"min": found / 3, "hits": found / 2, "all": found / 3})
+    assert few == pytest.approx({"min": gain / 3, "hits": gain / 2, "all": gain / 3})
 
 
-def test_the_best_ranking_there_could_be_scores_one_unless_all_relevant_are_counted() -> None:
+def test_a_perfect_ranking_scores_one_unless_all_relevant_images_are_counted() -> None:
     relevant = np.array([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]], dtype=bool)
     total = np.array([20, 2])
     assert average_precision(relevant, total, "min").tolist() == [1.0, 1.0]
@@ -75,10 +74,8 @@ def test_no_hit_scores_zero_and_nothing_to_find_scores_nan(meaning: Meaning) -> 
 
 def test_precision_equals_a_loop_over_the_formula() -> None:
     whole, total = rankings(5)
-    expected = [
-        sum(row) / 5 if r else math.nan
-        for row, r in zip(whole[:, :5].astype(int).tolist(), total, strict=True)
-    ]
+    rows = whole[:, :5].astype(int).tolist()
+    expected = [sum(row) / 5 if r else math.nan for row, r in zip(rows, total, strict=True)]
     np.testing.assert_allclose(precision(whole[:, :5], total), expected, rtol=1e-12)
 
 
@@ -88,15 +85,15 @@ def test_mean_is_over_the_queries_that_have_a_value() -> None:
     assert math.isnan(mean(np.empty(0)))
 
 
-# ---- a referee
+# ---- torchmetrics as a referee
 
 
 def falling(archive: int) -> torch.Tensor:
-    """Scores of a ranking already in order; torchmetrics wants them above zero."""
+    """Scores of a ranking that is already in order; torchmetrics needs them above zero."""
     return torch.linspace(1, 0.1, archive)
 
 
-def test_torchmetrics_means_hits_found() -> None:
+def test_torchmetrics_divides_by_the_hits() -> None:
     whole, total = rankings(5)
     for k in (1, 5, 12):
         ours = average_precision(whole[:, :k], total, "hits")
@@ -106,7 +103,7 @@ def test_torchmetrics_means_hits_found() -> None:
         np.testing.assert_allclose(ours[total > 0], np.array(theirs)[total > 0], rtol=1e-6)
 
 
-def test_all_meanings_are_that_of_torchmetrics_where_the_ranking_is_whole() -> None:
+def test_all_meanings_equal_torchmetrics_if_the_whole_archive_is_ranked() -> None:
     whole, total = rankings(12)
     theirs = np.array([float(retrieval_average_precision(falling(12), torch.tensor(row))) for row in whole])
     for meaning in MEANINGS:
@@ -114,16 +111,17 @@ def test_all_meanings_are_that_of_torchmetrics_where_the_ranking_is_whole() -> N
         np.testing.assert_allclose(ours[total > 0], theirs[total > 0], rtol=1e-6)
 
 
-def test_torchmetrics_forgives_the_misses_that_our_default_meaning_counts() -> None:
+def test_torchmetrics_ignores_the_misses_that_our_default_meaning_counts() -> None:
     row = torch.tensor([True, False, False, False, False, True, True])
-    relevant, total = row[None, :5].numpy(), np.array([3])
+    relevant = row[None, :5].numpy()
+    total = np.array([3])
     assert float(retrieval_average_precision(falling(7), row, top_k=5)) == 1.0
     assert average_precision(relevant, total, "hits").tolist() == [1.0]
     assert average_precision(relevant, total, "min").tolist() == pytest.approx([1 / 3])
     assert average_precision(relevant, total, "all").tolist() == pytest.approx([1 / 3])
 
 
-def test_mean_average_precision_is_that_of_torchmetrics_which_skips_empty_queries_too() -> None:
+def test_mean_average_precision_equals_torchmetrics_which_also_skips_empty_queries() -> None:
     whole, total = rankings(5)
     theirs = RetrievalMAP(top_k=5, empty_target_action="skip")
     theirs.update(
@@ -134,24 +132,24 @@ def test_mean_average_precision_is_that_of_torchmetrics_which_skips_empty_querie
     assert mean(average_precision(whole[:, :5], total, "hits")) == pytest.approx(float(theirs.compute()))
 
 
-def test_precision_is_that_of_torchmetrics() -> None:
+def test_precision_equals_torchmetrics() -> None:
     whole, total = rankings(5)
     theirs = [float(retrieval_precision(falling(12), torch.tensor(row), top_k=5)) for row in whole]
     ours = precision(whole[:, :5], total)
     np.testing.assert_allclose(ours[total > 0], np.array(theirs)[total > 0], rtol=1e-6)
 
 
-# ---- what is refused
+# ---- wrong arguments
 
 
 def test_more_hits_than_relevant_images_are_refused() -> None:
-    with pytest.raises(ValueError, match="more relevant images were found than there are"):
+    with pytest.raises(ValueError, match="more relevant results than relevant images"):
         average_precision(np.ones((1, 3), dtype=bool), np.array([2]), "min")
-    with pytest.raises(ValueError, match="more relevant images were found than there are"):
+    with pytest.raises(ValueError, match="more relevant results than relevant images"):
         precision(np.ones((1, 3), dtype=bool), np.array([2]))
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (3,)])
-def test_one_row_a_query_is_wanted(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="one row a query"):
+def test_arrays_without_one_row_per_query_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="one row per query"):
         average_precision(np.zeros(shape, dtype=bool), np.array([1, 1, 1]), "min")

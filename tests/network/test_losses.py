@@ -1,4 +1,4 @@
-"""Losses on a batch of images against loops over pairs, and against pytorch-metric-learning."""
+"""Losses on a batch of images, compared with loops over pairs and with pytorch-metric-learning."""
 
 import math
 from collections.abc import Callable
@@ -12,16 +12,17 @@ from pytorch_metric_learning.losses import ContrastiveLoss, NTXentLoss
 from pytorch_metric_learning.reducers import MeanReducer
 from torch import Tensor
 
-from anneal.network.losses import LOSSES, Loss, contrastive, held_back, mix, ntxent, pair_bce
+from anneal.network.losses import LOSSES, Loss, anchor_loss, contrastive, mix, ntxent, pair_bce
 
-M, DIM = 10, 6
-S, D, U = 1, 2, 3
+M = 10  # images in a batch
+DIM = 6
+S, D, U = 1, 2, 3  # similar, dissimilar, unsure
 every_loss = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
 
 
 def images(seed: int, m: int = M) -> Tensor:
-    made = np.random.default_rng(seed).normal(size=(m, DIM))
-    return torch.tensor(made, dtype=torch.float64, requires_grad=True)
+    drawn = np.random.default_rng(seed).normal(size=(m, DIM))
+    return torch.tensor(drawn, dtype=torch.float64, requires_grad=True)
 
 
 def verdicts(seed: int, m: int = M, codes: tuple[int, ...] = (0, S, D, U)) -> Tensor:
@@ -46,13 +47,14 @@ def mean(values: list[Tensor]) -> Tensor:
 
 
 def balanced(similar: list[Tensor], dissimilar: list[Tensor]) -> Tensor:
-    """Half the mean of one kind and half that of the other; all of it where there is one kind."""
+    """The mean of the two means; the mean of one kind if the other is empty."""
     return mean([mean(kind) for kind in (similar, dissimilar) if kind])
 
 
 def naive_contrastive(z: Tensor, known: Tensor) -> Tensor:
-    """Each pair visited once."""
-    similar, dissimilar = [], []
+    """Each pair counts once."""
+    similar = []
+    dissimilar = []
     for i in range(len(z)):
         for j in range(i):
             s = pair_cosine(z, i, j)
@@ -89,7 +91,7 @@ def value_and_gradient(loss: Callable[[Tensor], Tensor], z: Tensor) -> tuple[flo
 
 
 def agree(loss: Loss, naive: Callable[[Tensor, Tensor], Tensor], z: Tensor, known: Tensor) -> float:
-    """Both values and both gradients, and the value."""
+    """Check that values and gradients of both are equal; return the value."""
     ours, our_gradient = value_and_gradient(lambda z: loss(similarities(z), known), z)
     theirs, their_gradient = value_and_gradient(lambda z: naive(z, known), z)
     assert ours == pytest.approx(theirs, abs=1e-9)
@@ -109,7 +111,7 @@ beside_naive = pytest.mark.parametrize(
     [(0, S, D, U), (S, D), (0, S), (0, D), (0, 0, 0, 0, 0, S, D), (0, U)],
     ids=["everything", "all-known", "similar-only", "dissimilar-only", "few", "nothing"],
 )
-def test_batch_of_images_equals_a_loop_over_pairs_gradients_too(
+def test_a_batch_of_images_gives_the_value_and_gradient_of_a_loop_over_pairs(
     loss: Loss, naive: Callable[[Tensor, Tensor], Tensor], codes: tuple[int, ...]
 ) -> None:
     values = [agree(loss, naive, images(seed), verdicts(seed + 50, codes=codes)) for seed in range(3)]
@@ -120,8 +122,11 @@ def test_batch_of_images_equals_a_loop_over_pairs_gradients_too(
 
 
 @beside_naive
-def test_float32_batch_equals_the_loop_too(loss: Loss, naive: Callable[[Tensor, Tensor], Tensor]) -> None:
-    z, known = images(1).detach().float().requires_grad_(), verdicts(51)
+def test_a_float32_batch_gives_the_same_as_the_loop(
+    loss: Loss, naive: Callable[[Tensor, Tensor], Tensor]
+) -> None:
+    z = images(1).detach().float().requires_grad_()
+    known = verdicts(51)
     ours, gradient = value_and_gradient(lambda z: loss(similarities(z), known), z)
     exact, exact_gradient = value_and_gradient(lambda z: naive(z, known), images(1))
     assert ours == pytest.approx(exact, abs=1e-5)
@@ -129,15 +134,15 @@ def test_float32_batch_equals_the_loop_too(loss: Loss, naive: Callable[[Tensor, 
 
 
 @every_loss
-def test_gradient_is_that_of_finite_differences(loss: Loss) -> None:
+def test_the_gradient_equals_finite_differences(loss: Loss) -> None:
     known = verdicts(60)
     assert torch.autograd.gradcheck(lambda z: loss(similarities(z), known), (images(60),))
 
 
-# ---- worked by hand
+# ---- worked out by hand
 
 
-def test_contrastive_worked_by_hand() -> None:
+def test_contrastive_worked_out_by_hand() -> None:
     s = torch.tensor([[1.0, 0.8, 0.9], [0.8, 1.0, 0.2], [0.9, 0.2, 1.0]])
     known = torch.tensor([[S, S, D], [S, S, D], [D, D, S]])
     # Similar: 1 − 0.8. Dissimilar: 0.9 − 0.5 and 0, a mean of 0.2. Half of each.
@@ -145,10 +150,10 @@ def test_contrastive_worked_by_hand() -> None:
     assert float(contrastive(s, known, margin=0.1)) == pytest.approx((0.2 + (0.8 + 0.1) / 2) / 2)
 
 
-def test_ntxent_worked_by_hand() -> None:
+def test_ntxent_worked_out_by_hand() -> None:
     s = torch.tensor([[1.0, 0.8, 0.5, 0.9], [0.8, 1.0, 0.0, 0.0], [0.5, 0.0, 1.0, 0.0], [0.9, 0.0, 0.0, 1.0]])
     known = torch.tensor([[S, S, D, 0], [S, S, 0, U], [D, 0, S, 0], [0, U, 0, S]])
-    # Anchor 0 has one positive and one negative; 3, as near as it is, is unknown and does not count.
+    # Anchor 0 has one positive and one negative. Image 3 is near it, but unknown, so it does not count.
     # Anchor 1 has a positive and no negative: 0. Anchors 2 and 3 have no positive.
     for temperature in (0.1, 0.5):
         first = -math.log(1 / (1 + math.exp((0.5 - 0.8) / temperature)))
@@ -156,17 +161,19 @@ def test_ntxent_worked_by_hand() -> None:
 
 
 def test_mix_is_ntxent_plus_a_share_of_contrastive() -> None:
-    s, known = similarities(images(2)).detach(), verdicts(52)
-    both = float(ntxent(s, known)), float(contrastive(s, known))
-    assert float(mix(s, known)) == pytest.approx(both[0] + 0.3 * both[1])
-    assert float(mix(s, known, weight=2.0)) == pytest.approx(both[0] + 2 * both[1])
+    s = similarities(images(2)).detach()
+    known = verdicts(52)
+    ordering = float(ntxent(s, known))
+    scale = float(contrastive(s, known))
+    assert float(mix(s, known)) == pytest.approx(ordering + 0.3 * scale)
+    assert float(mix(s, known, weight=2.0)) == pytest.approx(ordering + 2 * scale)
 
 
-def test_losses_are_found_by_name() -> None:
+def test_losses_by_name() -> None:
     assert {"contrastive": contrastive, "ntxent": ntxent, "mix": mix} == LOSSES
 
 
-# ---- the pair classifier's loss, and the term that holds similarities back
+# ---- the pair classifier's loss and the anchor loss
 
 
 def naive_bce(logits: Tensor, similar: Tensor) -> Tensor:
@@ -179,33 +186,34 @@ def naive_bce(logits: Tensor, similar: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("truth", [[1, 0, 0, 1, 0, 0, 0], [1] * 7, [0] * 7], ids=["both", "ones", "zeros"])
-def test_pair_bce_equals_a_loop_over_pairs_gradients_too(truth: list[int]) -> None:
+def test_pair_bce_gives_the_value_and_gradient_of_a_loop_over_pairs(truth: list[int]) -> None:
     similar = torch.tensor(truth, dtype=torch.bool)
-    made = 3 * np.random.default_rng(1).normal(size=7)
-    logits = torch.tensor(made, dtype=torch.float64, requires_grad=True)
+    drawn = 3 * np.random.default_rng(1).normal(size=7)
+    logits = torch.tensor(drawn, dtype=torch.float64, requires_grad=True)
     ours, gradient = value_and_gradient(lambda x: pair_bce(x, similar), logits)
     theirs, their_gradient = value_and_gradient(lambda x: naive_bce(x, similar), logits)
     assert ours == pytest.approx(theirs, rel=1e-9)
     torch.testing.assert_close(gradient, their_gradient, atol=1e-12, rtol=1e-9)
-    if len(set(truth)) == 1:  # one kind: the plain mean that everybody knows
+    if len(set(truth)) == 1:  # one kind: the usual mean
         assert ours == pytest.approx(
             float(F.binary_cross_entropy_with_logits(logits.detach(), similar.double()))
         )
 
 
-def test_pair_bce_worked_by_hand() -> None:
+def test_pair_bce_worked_out_by_hand() -> None:
     def p(logit: float) -> float:
         return 1 / (1 + math.exp(-logit))
 
     loss = pair_bce(torch.tensor([2.0, -1.0, 0.5]), torch.tensor([True, False, False]))
-    similar, dissimilar = -math.log(p(2.0)), (-math.log(1 - p(-1.0)) - math.log(1 - p(0.5))) / 2
+    similar = -math.log(p(2.0))
+    dissimilar = (-math.log(1 - p(-1.0)) - math.log(1 - p(0.5))) / 2
     assert float(loss) == pytest.approx((similar + dissimilar) / 2, rel=1e-5)
 
 
 def test_pair_bce_of_extreme_logits_is_finite() -> None:
     logits = torch.tensor([500.0, -500.0, 500.0], requires_grad=True)
     value, gradient = value_and_gradient(lambda x: pair_bce(x, torch.tensor([False, False, True])), logits)
-    assert value == 125.0  # of the dissimilar 500 and 0, of the similar 0
+    assert value == 125.0  # dissimilar: 500 and 0; similar: 0
     assert gradient.tolist() == [0.25, 0.0, 0.0]
 
 
@@ -215,26 +223,31 @@ def test_pair_bce_of_no_pairs_is_zero_with_a_gradient() -> None:
     assert (value, gradient.tolist()) == (0.0, [])
 
 
-def test_held_back_is_the_mean_square_of_how_far_similarities_moved() -> None:
-    z, anchor = F.normalize(images(11).detach(), dim=1), F.normalize(images(12).detach(), dim=1)
-    squares = [float(z[i] @ z[j] - anchor[i] @ anchor[j]) ** 2 for i in range(len(z)) for j in range(len(z))]
-    assert float(held_back(z, anchor)) == pytest.approx(sum(squares) / len(squares), rel=1e-9)
-    turned = z @ torch.linalg.qr(torch.ones(DIM, DIM, dtype=torch.float64).tril()).Q
-    assert float(held_back(turned, z)) == pytest.approx(0, abs=1e-20)  # a turn moves no similarity
+def test_anchor_loss_is_the_mean_squared_change_of_similarities() -> None:
+    z = F.normalize(images(11).detach(), dim=1)
+    anchor = F.normalize(images(12).detach(), dim=1)
+    squares = []
+    for i in range(M):
+        for j in range(M):
+            squares.append(float(z[i] @ z[j] - anchor[i] @ anchor[j]) ** 2)
+    assert float(anchor_loss(z, anchor)) == pytest.approx(sum(squares) / len(squares), rel=1e-9)
+    rotated = z @ torch.linalg.qr(torch.ones(DIM, DIM, dtype=torch.float64).tril()).Q
+    assert float(anchor_loss(rotated, z)) == pytest.approx(0, abs=1e-20)  # a rotation changes no similarity
 
 
 # ---- what does not count
 
 
 @every_loss
-def test_unsure_pairs_count_no_more_than_unknown_ones(loss: Loss) -> None:
-    s, known = similarities(images(3)).detach(), verdicts(53)
+def test_unsure_pairs_count_as_unknown(loss: Loss) -> None:
+    s = similarities(images(3)).detach()
+    known = verdicts(53)
     assert (known == U).any()
     assert float(loss(s, known)) == float(loss(s, torch.where(known == U, 0, known)))
 
 
 @every_loss
-def test_the_diagonal_never_counts(loss: Loss) -> None:
+def test_the_diagonal_does_not_count(loss: Loss) -> None:
     known = verdicts(54)
     s = similarities(images(4)).detach().requires_grad_()
     value, gradient = value_and_gradient(lambda s: loss(s, known), s)
@@ -246,16 +259,16 @@ def test_the_diagonal_never_counts(loss: Loss) -> None:
 
 
 @every_loss
-def test_nothing_known_is_no_loss_with_a_gradient_of_zero(loss: Loss) -> None:
+def test_without_known_pairs_loss_and_gradient_are_zero(loss: Loss) -> None:
     z = images(5)
     for codes in ((0,), (U,), (0, U)):
         known = verdicts(55, codes=codes)
-        gradient = torch.autograd.grad(total := loss(similarities(z), known), z)[0]
-        assert float(total.detach()) == 0
+        value, gradient = value_and_gradient(lambda z, known=known: loss(similarities(z), known), z)
+        assert value == 0
         assert gradient.tolist() == torch.zeros_like(z).tolist()
 
 
-def test_an_anchor_without_negatives_has_no_ntxent_loss_and_a_gradient_of_zero() -> None:
+def test_ntxent_of_an_anchor_without_negatives_is_zero_with_a_zero_gradient() -> None:
     z = images(6, m=4)
     known = torch.tensor([[S, S, 0, 0], [S, S, 0, U], [0, 0, S, S], [0, U, S, S]])
     value, gradient = value_and_gradient(lambda z: ntxent(similarities(z), known), z)
@@ -271,20 +284,22 @@ def test_ntxent_is_finite_at_a_low_temperature() -> None:
     assert float(gradient.norm()) > 0
 
 
-# ---- a referee
+# ---- compared with pytorch-metric-learning
 
 
 def indices(known: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(anchors, positives, anchors, negatives), as pytorch-metric-learning takes them."""
     off = ~torch.eye(len(known), dtype=torch.bool)
-    similar, dissimilar = torch.nonzero((known == S) & off), torch.nonzero((known == D) & off)
+    similar = torch.nonzero((known == S) & off)
+    dissimilar = torch.nonzero((known == D) & off)
     return similar[:, 0], similar[:, 1], dissimilar[:, 0], dissimilar[:, 1]
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_contrastive_is_half_that_of_pytorch_metric_learning_which_adds_the_two_means(seed: int) -> None:
+def test_contrastive_is_half_of_the_peer_that_adds_the_two_means(seed: int) -> None:
     peer = ContrastiveLoss(pos_margin=1, neg_margin=0.5, distance=CosineSimilarity(), reducer=MeanReducer())
-    z, known = images(seed), verdicts(seed + 70)
+    z = images(seed)
+    known = verdicts(seed + 70)
     ours, gradient = value_and_gradient(lambda z: contrastive(similarities(z), known), z)
     theirs, their_gradient = value_and_gradient(lambda z: peer(z, indices_tuple=indices(known)), z)
     assert ours == pytest.approx(theirs / 2, abs=1e-9)
@@ -292,22 +307,21 @@ def test_contrastive_is_half_that_of_pytorch_metric_learning_which_adds_the_two_
 
 
 @pytest.mark.parametrize("code", [S, D])
-def test_contrastive_of_one_kind_is_that_of_pytorch_metric_learning(code: int) -> None:
+def test_contrastive_of_one_kind_equals_the_peer(code: int) -> None:
     peer = ContrastiveLoss(pos_margin=1, neg_margin=0.5, distance=CosineSimilarity(), reducer=MeanReducer())
-    z, known = images(8), verdicts(78, codes=(0, code))
+    z = images(8)
+    known = verdicts(78, codes=(0, code))
     theirs = float(peer(z, indices_tuple=indices(known)).detach())
     assert float(contrastive(similarities(z), known).detach()) == pytest.approx(theirs, abs=1e-9)
     assert theirs > 0.01
 
 
 @pytest.mark.parametrize("temperature", [0.07, 0.1, 0.5])
-def test_ntxent_is_that_of_pytorch_metric_learning_where_anchors_have_equally_many_positives(
-    temperature: float,
-) -> None:
-    labels = torch.arange(12) % 4  # three images a class: two positives for each
+def test_ntxent_equals_the_peer_if_all_anchors_have_as_many_positives(temperature: float) -> None:
+    labels = torch.arange(12) % 4  # three images per class: two positives for each
     known = torch.where(labels[:, None] == labels[None, :], S, D)
     hidden = verdicts(79, m=12, codes=(0, 1)) == 1
-    known = torch.where((known == D) & hidden, 0, known)  # … and only some of the negatives known
+    known = torch.where((known == D) & hidden, 0, known)  # only some negatives are known
     peer = NTXentLoss(temperature=temperature)
     z = images(9, m=12)
     ours, gradient = value_and_gradient(lambda z: ntxent(similarities(z), known, temperature), z)
@@ -316,7 +330,7 @@ def test_ntxent_is_that_of_pytorch_metric_learning_where_anchors_have_equally_ma
     torch.testing.assert_close(gradient, their_gradient, atol=1e-7, rtol=1e-5)
 
 
-def test_ntxent_averages_per_anchor_first_where_pytorch_metric_learning_averages_pairs() -> None:
+def test_ntxent_averages_over_anchors_and_the_peer_over_pairs() -> None:
     labels = torch.tensor([0, 0, 0, 0, 1, 1])
     known = torch.where(labels[:, None] == labels[None, :], S, D)
     z = images(10, m=6)

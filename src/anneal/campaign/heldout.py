@@ -1,98 +1,268 @@
-"""Questions drawn by lot in every round, to measure the models with; ``quality`` says what they tell."""
+"""Held-out questions: drawn at random, never learnt from. They tell how good each model is and which one serves
+(``method.estimate`` has the formulas).
+
+A model that draws must keep its vectors, because a pair drawn later is ranked in it too. So not every model draws,
+but the frozen features and the models of rounds 0, 1, 3, 7, 15 …; in between, the newest of these goes on.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from anneal.campaign.campaign import FROZEN, Campaign, Pair, pairs_of
-from anneal.campaign.store import AUDIT, Audit, Questions
+from anneal.campaign.campaign import Campaign
+from anneal.campaign.rounds import FROZEN, Record
+from anneal.campaign.store import HeldOut, Purpose
 from anneal.method import estimate
+from anneal.method.estimate import Estimate, HeldOutDraws, Ranks
 from anneal.method.neighbours import nearest
 from anneal.method.relations import Relations
-from anneal.pairs import UNKNOWN, Floats, Ids, Pairs, Verdict
-from anneal.settings import Plan
+from anneal.pairs import UNKNOWN, Floats, Ids, Pair, Pairs, Verdict
+from anneal.settings import Settings, Stream
 
-QUERIES = 5000  # images whose nearest are looked at to tell how good a model is
+QUERIES = 5000  # images, at most, by which P@5 is measured
+NOWHERE = 2**62  # the rank of a pair in a model in which it was not ranked
 
-
-@dataclass(frozen=True)
-class Lot:
-    """What was drawn for a model: the questions that must be asked, and what the store keeps of it all."""
-
-    asked: Pairs
-    kept: Audit
+Noted = dict[tuple[int, int, int], tuple[int, int, float]]
+"""(model, a, b) → the pair's ranks and similarity in that model, as the store has them."""
 
 
-def first(vectors: Floats, images: Ids, known: Relations, plan: Plan) -> Lot:
-    """Drawn from the frozen space, when there is no other model."""
-    rows, asked = _draw(vectors, images, known, plan, FROZEN, set())
-    pairs = pairs_of({(a, b) for _, _, a, b in rows})
-    return Lot(asked, Audit(rows, _places(FROZEN, vectors, images, pairs)))
+# -- drawing ---------------------------------------------------------------------------------------
 
 
-def draw(campaign: Campaign, vectors: Floats, known: Relations, number: int) -> Lot:
-    """Drawn from a round's new model. Where these and all earlier ones stand is noted, in every model."""
+def draws(number: int) -> bool:
+    """Whether the model of this round draws pairs."""
+    return (number + 1) & number == 0 or number == FROZEN
+
+
+def first(vectors: Floats, images: Ids, known: Relations, settings: Settings) -> HeldOut:
+    """The first held-out pairs, drawn from the frozen space."""
+    wanted = round(settings.per_round * settings.heldout)
+    rng = settings.rng(Stream.HELD_OUT, 0, 0)
+    drawn = _draw(vectors, images, known, wanted, rng, set())
+    rows = [(FROZEN, number, *pair) for number, pair in drawn]
+    return HeldOut(rows, _ranked(FROZEN, vectors, images, Pairs.from_list({pair: None for _, pair in drawn})))
+
+
+def more(campaign: Campaign, vectors: Floats, known: Relations, number: int) -> HeldOut:
+    """Held-out pairs for the next round, when the model of this round has ``vectors``: as many as are missing.
+    All pairs are ranked in the new model, and the new pairs in every model whose vectors are there."""
+    settings = campaign.settings
     images = campaign.images
-    judged = {(row.a, row.b) for row in campaign.store.standing()}
-    rows, asked = _draw(vectors, images, known, campaign.plan, number, judged)
-    before = {(a, b) for _, _, a, b in campaign.store.audits()}
-    new = {(a, b) for _, _, a, b in rows} - before
-    places = _places(number, vectors, images, pairs_of(before | new))
+    rounds = campaign.rounds
+    if not settings.heldout:
+        return HeldOut([], [])
+    earlier = rounds.heldout_draws()
+    pairs = rounds.heldout_pairs()
+    drawing = max((model for model, *_ in earlier), default=number)
+    if draws(number) or not rounds.files(drawing).has_vectors:
+        drawing = number
+    space = vectors if drawing == number else rounds.files(drawing).vectors()
+    log = campaign.log()
+    answered = {pair for pair in pairs if log.standing_on(pair)}
+    unknown = known.of(Pairs.from_list(pairs)) == UNKNOWN
+    left = sum(bool(one) and pair not in answered for pair, one in zip(pairs, unknown, strict=True))
+    wanted = round(settings.per_round * settings.heldout) - left
+    rng = settings.rng(Stream.HELD_OUT, drawing + 1, number + 1)
+    start = 1 + max((draw for model, draw, *_ in earlier if model == drawing), default=-1)
+    drawn = _draw(space, images, known, wanted, rng, answered)
+    new = Pairs.from_list({pair: None for _, pair in drawn if pair not in pairs})
+    ranked = _ranked(number, vectors, images, Pairs.from_list(pairs).then(new))
     for model in range(FROZEN, number):
-        if (campaign.round_folder(model) / "vectors.npy").exists():
-            places += _places(model, campaign.vectors_of(model), images, pairs_of(new))
-    return Lot(asked, Audit(rows, places))
+        files = rounds.files(model)
+        if files.has_vectors:
+            ranked += _ranked(model, files.vectors(), images, new)
+    return HeldOut([(drawing, start + at, *pair) for at, pair in drawn], ranked)
 
 
 def _draw(
-    vectors: Floats, images: Ids, known: Relations, plan: Plan, model: int, judged: set[Pair]
-) -> tuple[list[tuple[int, int, int, int]], Pairs]:
-    """As many of a round's questions as the plan says, and those of them that must be asked: of a pair
-    that is settled nothing need be, of one that was judged before (and held back, or unsure) neither."""
-    wanted = round(plan.per_round * plan.audit)
-    rows: list[tuple[int, int, int, int]] = []
-    asked: dict[Pair, None] = {}
-    if wanted and len(images) > 1:
-        drawn = estimate.draw(vectors, images, 8 * wanted + 16, plan.rng(6, model + 1))
-        for number, ((a, b), verdict) in enumerate(zip(drawn, known.of(drawn), strict=True)):
-            if verdict in (UNKNOWN, Verdict.UNSURE) and len(asked) < wanted:
-                rows.append((model, number, a, b))
-                if (a, b) not in judged:
-                    asked[a, b] = None
-    return rows, pairs_of(asked)
+    vectors: Floats, images: Ids, known: Relations, wanted: int, rng: np.random.Generator, answered: set[Pair]
+) -> list[tuple[int, Pair]]:
+    """(draw, pair) of random pairs, until as many as wanted must be asked. Pairs whose verdict is known are counted
+    as draws and left out; pairs with a held-out answer count and need no question."""
+    drawn: list[tuple[int, Pair]] = []
+    asked: set[Pair] = set()
+    if wanted < 1 or len(images) < 2:
+        return drawn
+    pairs = estimate.draw(vectors, images, 8 * wanted + 16, rng)
+    for number, (pair, verdict) in enumerate(zip(pairs, known.of(pairs), strict=True)):
+        if verdict in (UNKNOWN, Verdict.UNSURE):
+            drawn.append((number, pair))
+            asked |= {pair} - answered
+        if len(asked) == wanted:
+            break
+    return drawn
 
 
-def _places(
+def _ranked(
     model: int, vectors: Floats, images: Ids, pairs: Pairs
 ) -> list[tuple[int, int, int, int, int, float]]:
-    at = estimate.places(vectors, images, pairs)
-    columns = zip(pairs, at.ab.tolist(), at.ba.tolist(), at.score.tolist(), strict=True)
+    ranks = estimate.ranks(vectors, images, pairs)
+    columns = zip(pairs, ranks.ab.tolist(), ranks.ba.tolist(), ranks.score.tolist(), strict=True)
     return [(model, a, b, ab, ba, score) for (a, b), ab, ba, score in columns]
 
 
-def mixed(chosen: Questions, drawn: Pairs) -> Questions:
-    """A round's questions: those drawn by lot take the place of as many chosen ones, evenly spread. One that
-    was both chosen and drawn counts as chosen: what is held back must not differ from what is not."""
-    wanted = set(chosen.pairs)
-    lot = pairs_of(pair for pair in drawn if pair not in wanted)
-    n = max(len(chosen) - len(lot), 0)
-    places = [(i + 0.5) / of for of in (n, len(lot)) for i in range(of)]
-    order = np.argsort(places, kind="stable")
-    levels = (chosen.levels or (None,) * len(chosen))[:n] + (None,) * len(lot)
-    strategies = chosen.strategies[:n] + (AUDIT,) * len(lot)
-    return Questions(
-        chosen.pairs[:n].then(lot)[order],
-        chosen.round,
-        tuple(strategies[i] for i in order),
-        tuple(levels[i] for i in order),
-    )
-
-
-def top(vectors: Floats, images: Ids, rng: np.random.Generator) -> Ids:
-    """(queries, 1 + 5): up to 5000 images, drawn once and for all, and the five nearest of each."""
+def query_results(vectors: Floats, images: Ids, rng: np.random.Generator) -> Ids:
+    """(queries, 1 + 5): up to 5000 images, the same in every round, and the five nearest of each."""
     queries = images if len(images) <= QUERIES else np.sort(rng.choice(images, QUERIES, replace=False))
     ranking = nearest(vectors, images, np.asarray(vectors[queries]), estimate.K + 1).ids
     others = [row[row != query][: estimate.K] for query, row in zip(queries, ranking, strict=True)]
     return np.column_stack([queries, np.stack(others)])
+
+
+# -- how good each model is ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Model:
+    """A round's model, what it cost, and how good it is by the held-out answers."""
+
+    round: int  # FROZEN before the first
+    answers: int
+    bits: float
+    minutes: float  # of looking
+    p5: Estimate
+    precision: Estimate | None  # of "similar", where the model has a cutoff
+
+
+def models(campaign: Campaign) -> list[Model]:
+    """Every model so far. What is known from the other answers is taken for true; the rest is estimated. A model
+    whose files were removed keeps its last estimate."""
+    noted = campaign.store.ranks()
+    answered, pairs = _answered(campaign, noted)
+    known = campaign.known()
+    unsettled = np.isin(known.of(pairs), (UNKNOWN, Verdict.UNSURE))
+    n = len(campaign.images)
+    every = []
+    for record in (Record(FROZEN, 0, FROZEN), *campaign.rounds.records()):
+        results = _known_results(campaign, record.number, known)
+        precision = None
+        if results is not None:
+            ranks = _ranks(noted, record.number, pairs)
+            p5 = estimate.precision_at_5(answered, ranks, unsettled, n, results)
+            if not math.isnan(record.cutoff):
+                precision = estimate.precision_of_similar(answered, ranks, unsettled, n, record.cutoff)
+        elif record.p5 is not None:
+            p5 = Estimate(*record.p5)
+        else:
+            continue
+        every.append(Model(record.number, record.answers, record.bits, record.minutes, p5, precision))
+    return every
+
+
+def _answered(campaign: Campaign, noted: Noted) -> tuple[HeldOutDraws, Pairs]:
+    """The drawn pairs that have a verdict, by their own answer or by others. Of each model's draws only those
+    before its first open one count: what is answered first may be what is easy."""
+    draws = campaign.rounds.heldout_draws()
+    pairs = Pairs.from_list((a, b) for _, _, a, b in draws)
+    log = campaign.log()
+    verdict = dict(zip(pairs, campaign.known().of(pairs).tolist(), strict=True))
+    for pair in verdict:
+        for row in log.standing_on(pair):
+            verdict[pair] = row.verdict
+    counts: dict[int, int] = {}
+    ended: set[int] = set()
+    counted: list[Pair] = []
+    for model, number, a, b in draws:
+        if verdict[a, b] == UNKNOWN:
+            ended.add(model)
+        if model not in ended:
+            counts[model] = number + 1
+            if verdict[a, b] != Verdict.UNSURE:
+                counted.append((a, b))
+    similar = np.array([verdict[pair] == Verdict.SIMILAR for pair in counted], dtype=bool)
+    answered = Pairs.from_list(counted)
+    ranks = [_ranks(noted, model, answered) for model in counts]
+    return HeldOutDraws(similar, ranks, list(counts.values())), answered
+
+
+def _known_results(campaign: Campaign, model: int, known: Relations) -> NDArray[np.int8] | None:
+    """(queries, 5) what is known of each query's five nearest in a model; None if its files are gone."""
+    results = campaign.rounds.files(model).nearest()
+    if results is None:
+        return None
+    queries = np.repeat(results[:, 0], results.shape[1] - 1)
+    return known.of(Pairs.of(queries, results[:, 1:].ravel())).reshape(len(results), -1)
+
+
+def _ranks(noted: Noted, model: int, pairs: Pairs) -> Ranks:
+    rows = [noted.get((model, a, b), (NOWHERE, NOWHERE, -1.0)) for a, b in pairs]
+    ab, ba, score = (np.array([row[i] for row in rows]) for i in range(3))
+    return Ranks(ab, ba, score)
+
+
+# -- which model serves --------------------------------------------------------------------------------
+
+
+def choose_serving(campaign: Campaign, number: int, heldout: HeldOut) -> int:
+    """The guard: the number of the model that serves after this round. It is the round's own, unless the held-out
+    answers say that it is worse than the one before. Every model that has served is compared again with the one
+    it replaced, because little is known of a new model. ``heldout`` has the ranks in the new one."""
+    noted = campaign.store.ranks() | {row[:3]: row[3:] for row in heldout.ranks}
+    served = {FROZEN, *(record.serving for record in campaign.rounds.records())}
+    serving, *later = sorted({*served, number})
+    for model in later:
+        if not _is_worse(campaign, model, serving, noted):
+            serving = model
+    return serving
+
+
+def _is_worse(campaign: Campaign, model: int, than: int, noted: Noted) -> bool:
+    """By the held-out answers alone: wrong answers that were learnt from would speak for the model that learnt
+    them."""
+    rows = [
+        row
+        for row in campaign.log().standing()
+        if row.purpose == Purpose.HELD_OUT
+        and row.verdict != Verdict.UNSURE
+        and (model, *row.pair) in noted
+        and (than, *row.pair) in noted
+    ]
+    similar = np.array([row.verdict == Verdict.SIMILAR for row in rows], dtype=bool)
+    new = np.array([noted[model, row.a, row.b][2] for row in rows])
+    old = np.array([noted[than, row.a, row.b][2] for row in rows])
+    return estimate.worse(similar, new, old)
+
+
+def refusal(campaign: Campaign) -> str:
+    """A sentence that says so if the newest model does not serve; else nothing."""
+    newest = campaign.rounds.current - 1
+    serving = campaign.rounds.serving
+    if newest == serving:
+        return ""
+    stays = "the frozen features stay" if serving == FROZEN else f"the model of round {serving} stays"
+    return (
+        f"The model of round {newest} does not serve: by the held-out answers it finds less than the one "
+        f"before, so {stays}."
+    )
+
+
+def advice(campaign: Campaign, models: Iterable[Model]) -> tuple[bool, str]:
+    """Whether to stop, and why, by the models that have served."""
+    served = {FROZEN, *(record.serving for record in campaign.rounds.records())}
+    used = [model for model in models if model.round in served]
+    return estimate.advice([model.answers for model in used], [model.p5 for model in used])
+
+
+# -- removing old files ----------------------------------------------------------------------------------
+
+
+def prune(campaign: Campaign, pinned: Iterable[int] = ()) -> None:
+    """Remove the files of old rounds, all but those of models that draw. The last estimate of each goes into its
+    record."""
+    drawing = {model for model, *_ in campaign.rounds.heldout_draws()}
+    old = campaign.rounds.unneeded({*drawing, *pinned})
+    if not old:
+        return
+    if campaign.settings.heldout:
+        estimates = {model.round: model.p5 for model in models(campaign)}
+        for record in old:
+            p5 = estimates.get(record.number)
+            if p5 is not None:
+                campaign.rounds.save(replace(record, p5=(p5.value, p5.low, p5.high)))
+    for record in old:
+        campaign.rounds.files(record.number).remove()

@@ -1,8 +1,7 @@
-"""How far a campaign is: what was said, by whom and how fast, what it has cost, what the machine is at."""
+"""How far a campaign is: what was said, by whom and how fast, and what the machine is doing."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -10,122 +9,70 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from anneal.campaign.campaign import Campaign, Pair
-from anneal.method import estimate
-from anneal.pairs import UNKNOWN, Verdict
+from anneal.campaign.campaign import Campaign
+from anneal.campaign.log import PAUSE
+from anneal.campaign.store import Purpose, Row
+from anneal.method import estimate, steering
+from anneal.pairs import Answers, Pair, Verdict
 
-SILENT = 10.0  # seconds without a sign of life after which the machine is taken to be away
-PAUSE = 60_000  # milliseconds: looking longer than this is counted as a pause
+SILENT = 10.0  # seconds without a sign of life until the machine counts as absent
 
 
 @dataclass(frozen=True)
 class Standing:
-    """How far the campaign is."""
+    """The counts that every view shows."""
 
     images: int
     answers: int
     similar: int
     dissimilar: int
     unsure: int
-    held_back: int  # of the answers: those to questions drawn at random, which measure and do not teach
+    heldout: int  # answers that measure and do not teach
     labels: int
     implied: int
     contradictions: int
     rounds: int
-    queued: int
-    share: float | None  # similar ones among the latest answers
+    share: float | None  # of similar ones among the latest answers
 
 
 def standing(campaign: Campaign) -> Standing:
-    rows, closure = campaign.said(), campaign.closure()
+    rows = campaign.log().standing()
     verdicts = [row.verdict for row in rows]
-    answers = campaign.store.answers(held_back=False)
-    queue = campaign.store.questions()
-    judged = {(row.a, row.b) for row in rows}
-    unknown = closure.relations.of(queue.pairs) == UNKNOWN
+    evidence = campaign.evidence()
+    asked = evidence.rounds >= 0
+    given = Answers(evidence.answers.pairs[asked], evidence.answers.verdicts[asked])
     return Standing(
         images=campaign.size,
         answers=len(rows),
         similar=verdicts.count(Verdict.SIMILAR),
         dissimilar=verdicts.count(Verdict.DISSIMILAR),
         unsure=verdicts.count(Verdict.UNSURE),
-        held_back=campaign.store.held_back()[0],
+        heldout=sum(row.purpose == Purpose.HELD_OUT for row in rows),
         labels=len(campaign.store.labels()),
-        implied=int(closure.relations.implied(answers)),
-        contradictions=len(closure.contradictions),
-        rounds=len(campaign.store.rounds()),
-        queued=sum(bool(u) and p not in judged for u, p in zip(unknown, queue.pairs, strict=True)),
-        share=campaign.share(),
+        implied=int(evidence.closure.relations.implied(given)),
+        contradictions=len(evidence.closure.contradictions),
+        rounds=campaign.rounds.current,
+        share=steering.recent_share(evidence.answers, evidence.rounds),
     )
 
 
-def cost(campaign: Campaign) -> dict[str, float]:
-    """What the answers so far have cost: how many, bits, minutes of looking."""
-    given, labels = campaign.store.given(), campaign.store.labels()
-    bits = given + len(labels) * math.log2(max(len(set(labels.values())), 1))
-    minutes = campaign.store.looked(PAUSE) / 60_000
-    return {"answers": given, "bits": round(bits, 1), "minutes": round(minutes, 2)}
-
-
-def due(campaign: Campaign) -> tuple[int, int]:
-    """How many answers the newest model has not seen, and how many make it worth another turn."""
-    rounds = campaign.store.rounds()
-    seen = rounds[-1][1].get("row", 0) if rounds else 0
-    return campaign.store.fresh(seen), math.ceil(campaign.plan.per_round / 3)
+def aim(campaign: Campaign) -> tuple[float, float] | None:
+    """The share of similar answers that is aimed at, from … to; None where the strategy has no such aim."""
+    return steering.aim(campaign.settings.share) if campaign.settings.strategy == "mgue" else None
 
 
 def machine(campaign: Campaign) -> dict[str, Any]:
     """What the machine is doing, in numbers and in a sentence."""
-    at, about = campaign.store.machine()
-    fresh, needed = due(campaign)
+    at, about = campaign.mailbox.machine()
+    fresh = campaign.log().news(campaign.rounds.seen)
+    needed = campaign.settings.per_round
     state = about.get("state", "absent") if time.time() - at < SILENT else "absent"
-    bar = {name: about.get(name, start) for name, start in (("step", ""), ("done", 0), ("total", 1))}
-    text = _machine_text(state, about, fresh, needed)
+    bar = {"step": about.get("step", ""), "done": about.get("done", 0), "total": about.get("total", 1)}
+    text = _machine_text(state, about, needed - fresh)
     return {"state": state, **bar, "text": text, "fresh": fresh, "needed": needed}
 
 
-def people(campaign: Campaign) -> list[dict[str, Any]]:
-    """Who has answered how much, and how fast of late."""
-    rows = defaultdict(list)
-    for row in campaign.said():
-        rows[row.annotator].append(row)
-    return [
-        {
-            "annotator": name,
-            "answers": len(said),
-            "unsure": sum(row.verdict == Verdict.UNSURE for row in said),
-            "per_minute": _pace([row.looked for row in said[-20:] if row.looked]),
-        }
-        for name, said in sorted(rows.items())
-    ]
-
-
-def agreement(campaign: Campaign) -> list[dict[str, Any]]:
-    """For every two people who judged the same pairs: how many, how often alike, Cohen's κ."""
-    said: dict[str, dict[Pair, int]] = defaultdict(dict)
-    for row in campaign.said():
-        said[row.annotator][row.a, row.b] = row.verdict
-    found = []
-    for one, other in combinations(sorted(said), 2):
-        both = sorted(said[one].keys() & said[other].keys())
-        if both:
-            alike, kappa = estimate.kappa([said[one][p] for p in both], [said[other][p] for p in both])
-            found.append({"one": one, "other": other, "pairs": len(both), "agreement": alike, "kappa": kappa})
-    return found
-
-
-def shares(campaign: Campaign) -> list[dict[str, Any]]:
-    """Of each round's chosen questions, how many were answered and which share was similar."""
-    rounds: dict[int, list[int]] = defaultdict(list)
-    for number, verdict in campaign.settled():
-        rounds[number].append(verdict)
-    return [
-        {"round": number, "answers": len(said), "similar": said.count(Verdict.SIMILAR) / len(said)}
-        for number, said in sorted(rounds.items())
-    ]
-
-
-def _machine_text(state: str, about: dict[str, Any], fresh: int, needed: int) -> str:
+def _machine_text(state: str, about: dict[str, Any], missing: int) -> str:
     if state == "learning":
         return f"The machine is {about.get('step', 'learning')}…"
     if state == "failed":
@@ -136,9 +83,57 @@ def _machine_text(state: str, about: dict[str, Any], fresh: int, needed: int) ->
         return f"The machine stopped (exit code {code}) and is being started again; nothing is lost."
     if state == "absent":
         return "The machine is not running. Answers are kept; anneal label starts it."
-    if fresh >= needed:
+    if missing <= 0:
         return "The machine is about to learn from your answers."
-    return f"The machine learns after {needed - fresh} more answers."
+    return f"The machine learns after {missing} more {'answer' if missing == 1 else 'answers'}."
+
+
+def people(campaign: Campaign) -> list[dict[str, Any]]:
+    """Who has answered how much, and how fast lately."""
+    by_person: dict[str, list[Row]] = defaultdict(list)
+    for row in campaign.log().standing():
+        by_person[row.annotator].append(row)
+    return [
+        {
+            "annotator": name,
+            "answers": len(rows),
+            "unsure": sum(row.verdict == Verdict.UNSURE for row in rows),
+            "per_minute": _pace([row.looked for row in rows[-20:] if row.looked]),
+        }
+        for name, rows in sorted(by_person.items())
+    ]
+
+
+def agreement(campaign: Campaign) -> list[dict[str, Any]]:
+    """For every two people who judged the same pairs: how many, how often they agree, Cohen's κ."""
+    by_person: dict[str, dict[Pair, int]] = defaultdict(dict)
+    for row in campaign.log().standing():
+        by_person[row.annotator][row.pair] = row.verdict
+    agreements = []
+    for one, other in combinations(sorted(by_person), 2):
+        both = sorted(by_person[one].keys() & by_person[other].keys())
+        if both:
+            first = [by_person[one][pair] for pair in both]
+            second = [by_person[other][pair] for pair in both]
+            share, kappa = estimate.kappa(first, second)
+            agreements.append(
+                {"one": one, "other": other, "pairs": len(both), "agreement": share, "kappa": kappa}
+            )
+    return agreements
+
+
+def shares(campaign: Campaign) -> list[dict[str, Any]]:
+    """For each round: how many chosen questions were answered, and the share that was similar."""
+    evidence = campaign.evidence()
+    similar, rounds = steering.settled(evidence.answers, evidence.rounds)
+    return [
+        {
+            "round": number,
+            "answers": int((rounds == number).sum()),
+            "similar": float(similar[rounds == number].mean()),
+        }
+        for number in sorted(set(rounds.tolist()))
+    ]
 
 
 def _pace(looked: Sequence[int]) -> float | None:

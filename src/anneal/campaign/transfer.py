@@ -12,67 +12,69 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from anneal.archive.pixels import write_text
 from anneal.campaign.campaign import Campaign
-from anneal.campaign.store import Event
+from anneal.campaign.store import Event, Purpose
 from anneal.errors import UsageError
+from anneal.files import write_text
 from anneal.pairs import Verdict
 
 COLUMNS = ("a", "b", "verdict", "annotator")
 VERDICTS = {verdict.name.lower(): int(verdict) for verdict in Verdict}
 
 
-def take_in(campaign: Campaign, file: Path) -> int:
-    """Every line as an answer, in one step; how many are new. Nothing is taken in if a line is wrong, and
-    what stands already is not said again."""
+def read_answers(campaign: Campaign, file: Path) -> int:
+    """Add every line as an answer, all of them or none; returns how many are new. An answer that stands already
+    is not added again."""
     ids = {path: i for i, path in enumerate(campaign.archive().paths)}
-    number = campaign.store.questions().round
+    number = campaign.rounds.current
     events = []
     for line, row in _rows(file):
-        a, b = (_image(row.get(name), ids, file, line) for name in ("a", "b"))
+        a = _image(row.get("a"), ids, file, line)
+        b = _image(row.get("b"), ids, file, line)
         verdict = str(row.get("verdict") or "").strip().casefold()
         if verdict not in VERDICTS:
             known = ", ".join(VERDICTS)
             raise UsageError(
-                f"{file}, line {line}: {verdict!r} is no verdict; use {known}. Nothing was taken in."
+                f"{file}, line {line}: {verdict!r} is not a verdict; use {known}. Nothing was imported."
             )
         if a == b:
-            raise UsageError(f"{file}, line {line} pairs an image with itself. Nothing was taken in.")
+            raise UsageError(f"{file}, line {line} pairs an image with itself. Nothing was imported.")
         who = str(row.get("annotator") or "import")
-        events.append(Event(min(a, b), max(a, b), VERDICTS[verdict], who, "import", number))
-    stands = {(row.a, row.b, row.verdict, row.annotator) for row in campaign.store.standing()}
-    new = [event for event in events if (event.a, event.b, event.verdict, event.annotator) not in stands]
-    campaign.store.add(new)
+        events.append(Event(min(a, b), max(a, b), VERDICTS[verdict], who, "", number, Purpose.IMPORTED))
+    with campaign.transaction() as log:
+        standing = {(row.a, row.b, row.verdict, row.annotator) for row in log.standing()}
+        new = [one for one in events if (one.a, one.b, one.verdict, one.annotator) not in standing]
+        campaign.store.add(new)
     return len(new)
 
 
-def write_out(campaign: Campaign, file: Path) -> int:
-    """The answers that stand; how many."""
+def write_answers(campaign: Campaign, file: Path) -> int:
+    """Write the answers that stand; returns how many."""
     paths = campaign.archive().paths
     names = {number: word for word, number in VERDICTS.items()}
     rows = [
-        dict(zip(COLUMNS, (paths[row.a], paths[row.b], names[row.verdict], row.annotator), strict=True))
-        for row in campaign.store.standing()
+        {"a": paths[row.a], "b": paths[row.b], "verdict": names[row.verdict], "annotator": row.annotator}
+        for row in campaign.log().standing()
     ]
     text = io.StringIO()
-    if _json(file):
+    if _is_json(file):
         text.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     else:
-        writer = csv.DictWriter(text, COLUMNS)  # \r\n, as RFC 4180 has it: then both are quoted
+        writer = csv.DictWriter(text, COLUMNS)  # \r\n, as RFC 4180 wants: so both are quoted
         writer.writeheader()
         writer.writerows(rows)
     write_text(file, text.getvalue())
     return len(rows)
 
 
-def _json(file: Path) -> bool:
+def _is_json(file: Path) -> bool:
     if file.suffix.lower() not in (".csv", ".jsonl"):
-        raise UsageError(f"{file}: name it .csv or .jsonl, to say which of the two it is.")
+        raise UsageError(f"{file}: name it .csv or .jsonl.")
     return file.suffix.lower() == ".jsonl"
 
 
 def _rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line numbers and what stands there."""
+    """(line number, its columns)"""
     try:
         text = file.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
@@ -81,7 +83,7 @@ def _rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise UsageError(f"{file} cannot be read ({error.strerror}): give a file of answers.") from None
     except UnicodeDecodeError:
         raise UsageError(f"{file} is not text in UTF-8.") from None
-    if _json(file):
+    if _is_json(file):
         for number, line in enumerate(text.split("\n"), 1):
             if line.strip():
                 try:
@@ -89,7 +91,7 @@ def _rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 except json.JSONDecodeError:
                     row = None
                 if not isinstance(row, dict):
-                    raise UsageError(f"{file}, line {number} is not a JSON object. Nothing was taken in.")
+                    raise UsageError(f"{file}, line {number} is not a JSON object. Nothing was imported.")
                 yield number, row
         return
     reader = csv.DictReader(io.StringIO(text, newline=""))
@@ -110,4 +112,4 @@ def _image(value: Any, ids: dict[str, int], file: Path, line: int) -> int:
             return ids[one]
     if name.isascii() and name.isdigit() and len(name) < 19 and int(name) < len(ids):
         return int(name)
-    raise UsageError(f"{file}, line {line}: {name!r} is no image of this archive. Nothing was taken in.")
+    raise UsageError(f"{file}, line {line}: {name!r} is not an image of this archive. Nothing was imported.")

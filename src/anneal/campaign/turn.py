@@ -1,295 +1,287 @@
-"""The machine's turn, as the paper tells it: infer → fit → embed → mine → diversify → ask."""
+"""The machine's turn, as the paper tells it: infer → fit → embed → plan the next questions."""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from anneal.archive.catalog import Archive, Progress, silent
-from anneal.archive.pixels import disk
-from anneal.campaign import heldout, judging, progress
-from anneal.campaign.campaign import FROZEN, Campaign
-from anneal.campaign.store import Questions
+from anneal.archive.catalog import Archive
+from anneal.campaign import heldout
+from anneal.campaign.campaign import Campaign
+from anneal.campaign.recheck import earlier_suspects, recheck_rate
+from anneal.campaign.rounds import FROZEN, Record, Round
 from anneal.errors import UsageError
-from anneal.method import uncertainty
-from anneal.method.diversity import DIVERSITIES
-from anneal.method.groups import pool, presumed, spread
+from anneal.method.groups import Membership, candidates, spread_labels, with_pseudo_labels
+from anneal.method.labelling import Labels
 from anneal.method.mining import pairwise
 from anneal.method.neighbours import unit
-from anneal.method.relations import CLOSURES, Closure, Relations, none
-from anneal.method.strategies import Select, Snapshot, Strategy, cold, levels, mgue_limit, named
+from anneal.method.relations import Relations, none
+from anneal.method.snapshot import Snapshot
+from anneal.method.strategies import Strategy, chosen, mgue_threshold
+from anneal.method.uncertainty import best_cutoff
 from anneal.network import backbones, encode, model
 from anneal.network.backbones import Backbone
 from anneal.network.model import Depth, Encoder, Shape, Space, searched
 from anneal.network.train import Fit, Fitted, class_probabilities, fit
-from anneal.pairs import Answers, Floats, Ids, Pairs, Verdict
-from anneal.settings import Plan
-
-Watch = Callable[[str], Progress]
-"""A progress bar for each named step."""
+from anneal.pairs import Answers, Floats, Ids, Verdict
+from anneal.settings import Settings, Stream
+from anneal.watch import Watch, unwatched
 
 
-def unwatched(step: str) -> Progress:
-    return silent
+@dataclass(frozen=True)
+class Training:
+    """What only experiments vary; the defaults are the product's."""
+
+    recipe: str = "anneal"  # or paper
+    length: int = 1  # times as long as the recipe says
+    gamma: float = 0.03  # weight of BCGUE's classifier in the loss
+    widths: tuple[int, int] = (64, 32)  # of its first two layers
+    space: str = (
+        "search"  # where pairs are compared to be asked: search (as retrieval does), backbone or head
+    )
+    classes: bool = False  # a softmax on the class labels too
+    metric: bool = True  # the metric loss; without it the softmax alone
 
 
 @dataclass(frozen=True)
 class Learned:
-    """What the machine made of the answers, and what it may ask about next."""
+    """What the machine made of the answers."""
 
     fitted: Fitted
-    closure: Closure
-    vectors: Floats  # (n, d) unit rows, every image in the new metric space
-    snapshot: Snapshot
-    alpha: float  # MGUE's threshold α_t; nan until both kinds of pair are known
-    seconds: dict[str, float] = field(default_factory=dict)
+    vectors: Floats  # (n, d) unit rows: every image in the new space
+    snapshot: Snapshot  # what the strategy sees
+    labels: Labels
+
+
+# -- a new campaign --------------------------------------------------------------------------------
+
+
+def begin(
+    folder: Path,
+    archive: Archive,
+    settings: Settings,
+    watch: Watch = unwatched,
+    *,
+    images: Ids | None = None,
+    strategy: Strategy | None = None,
+    backbone: Backbone | None = None,
+) -> Campaign:
+    """Make a campaign: encode every image and plan the first questions. They are about ``images``, or all."""
+    Campaign.refuse_if_made(folder)  # before anything of it is overwritten
+    backbone = backbone or backbones.load(settings.backbone)
+    images = np.arange(len(archive)) if images is None else images
+    if len(images) < 2:
+        raise UsageError("A campaign needs at least two images.")
+    strategy = chosen(settings) if strategy is None else strategy
+    frozen = encode.inputs(archive, backbone, "head", watch("encoding"), settings.views)
+    encode.inputs(archive, backbone, cast(Depth, settings.depth), watch("encoding"), settings.views)
+    vectors = unit(frozen)
+    known = none(len(vectors), Answers.none()).relations
+    files = Round.of(folder, FROZEN)
+    files.save_space(vectors, heldout.query_results(vectors, images, settings.rng(Stream.QUERIES)))
+    snapshot = Snapshot(vectors, images, known)
+    files.save_agenda(strategy.plan(snapshot, settings.per_round, settings.rng(Stream.PLAN, 0)))
+    drawn = heldout.first(vectors, images, known, settings)
+    return Campaign.create(folder, archive, settings, images, drawn, strategy)
+
+
+# -- one turn ----------------------------------------------------------------------------------------
+
+
+def turn(
+    campaign: Campaign,
+    backbone: Backbone | None = None,
+    watch: Watch = unwatched,
+    *,
+    training: Training | None = None,
+    pinned: Collection[int] = (),
+    then: Callable[[Learned], None] | None = None,
+) -> Learned:
+    """Learn from every answer, save the round, and plan what to ask next. The new model serves, unless the
+    held-out answers say that it is worse. The files of ``pinned`` rounds are never removed. ``then`` is called
+    when the round is saved, in the same transaction."""
+    rounds = campaign.rounds
+    number = rounds.current
+    record = _costs(campaign, number)  # before the answers are read: later ones are news
+    _refuse_nothing(campaign)
+    seconds: dict[str, float] = {}
+    network = backbone or backbones.load(campaign.settings.backbone)
+    learned = learn(campaign, network, training or Training(), number, seconds, watch)
+    known = learned.snapshot.known
+    choosing = watch("choosing")
+    choosing(0, 1)
+    files = rounds.files(number)
+    with timed(seconds, "heldout"):
+        drawn = heldout.more(campaign, learned.vectors, known, number)
+        about = {
+            "settings": asdict(campaign.settings),
+            "backbone": campaign.settings.backbone,
+            "round": number,
+        }
+        model.save(files.folder, learned.fitted.encoder, about)
+        queries = campaign.settings.rng(Stream.QUERIES)
+        files.save_space(learned.vectors, heldout.query_results(learned.vectors, campaign.images, queries))
+        serving = heldout.choose_serving(campaign, number, drawn)
+    with timed(seconds, "plan"):
+        rate = recheck_rate(campaign, number + 1)
+        threshold = _plan_next(campaign, learned.snapshot, number, serving, rate)
+    choosing(1, 1)
+    record = replace(
+        record,
+        serving=serving,
+        threshold=threshold,
+        cutoff=_cutoff(learned.vectors, learned.snapshot.answers),
+        loss=learned.fitted.loss,
+        recheck_rate=rate,
+        seconds=seconds,
+    )
+    with campaign.transaction():
+        rounds.save(record, drawn)
+        if then is not None:
+            then(learned)
+    heldout.prune(campaign, pinned)
+    return learned
 
 
 def learn(
+    campaign: Campaign,
     backbone: Backbone,
-    kept: NDArray[Any],
-    images: Ids,
-    answers: Answers,
-    plan: Plan,
-    rng: np.random.Generator,
-    *,
-    labels: dict[int, int] | None = None,
-    start: Encoder | None = None,
-    frozen: Floats | None = None,
+    training: Training,
+    number: int,
+    seconds: dict[str, float],
     watch: Watch = unwatched,
 ) -> Learned:
-    """Infer what the answers imply, fit the encoder to it, embed every image.
-
-    ``kept`` is what ``embed.inputs`` returned, ``images`` those that may be asked about, ``labels`` the
-    class numbers of labelled images where the strategy asks for classes, ``start`` the encoder of the
-    round before where training begins with it, ``frozen`` every image before anything was learnt, by which
-    groups are presumed of images that have none.
-    """
-    seconds: dict[str, float] = {}
-    strategy, depth = strategy_of(plan), cast(Depth, plan.depth)
-    classes = _class_column(len(kept), labels) if strategy.label and labels else None
+    """Infer what the answers imply, fit the encoder to it, embed every image."""
+    settings = campaign.settings
+    depth = cast(Depth, settings.depth)
+    rng = settings.rng(Stream.FIT, number)
+    stored = encode.inputs(campaign.archive(), backbone, depth, watch("encoding"), settings.views)
+    frozen = _frozen(campaign)
     with timed(seconds, "infer"):
-        closure = CLOSURES[plan.closure](len(kept), answers)
-        taught, likely = closure.relations, None
-        if frozen is not None and len(taught.members) and (plan.presume or strategy.order):
-            likely = spread(frozen, pool(images, taught, rng), taught)
-        if plan.presume and likely is not None:
-            taught = presumed(likely, taught, plan.presume)
-            classes = None if classes is None else _presumed_classes(classes, taught)
+        evidence = campaign.evidence()
+        known = evidence.closure.relations
+        membership = _membership(campaign, frozen, known, rng)
+        taught = known
+        if settings.pseudo_labels and membership is not None:
+            taught = with_pseudo_labels(membership, known, settings.pseudo_labels)
+        classes = _class_column(campaign, taught) if training.classes else None
     with timed(seconds, "fit"):
-        settings = Fit.at(depth, plan.recipe, loss=plan.loss, gamma=plan.gamma).times(plan.length)
-        settings = settings.knowing(len(closure.relations.members), len(images))
+        recipe = Fit.at(depth, training.recipe, loss=settings.loss, gamma=training.gamma)
         fitted = fit(
             backbone,
             depth,
-            kept,
+            stored,
             taught,
-            settings,
+            recipe.times(training.length).knowing(len(known.members), len(campaign.images)),
             rng,
-            images=images,
-            shape=Shape(anchored=plan.head == "anchored", classifier=plan.widths),
-            pair_classifier=strategy.pair_classifier,
+            images=campaign.images,
+            shape=Shape(anchored=settings.head == "anchored", classifier=training.widths),
+            pair_classifier=campaign.strategy.pair_classifier,
             classes=classes,
-            metric=strategy.metric or classes is None,
-            start=start,
+            metric=training.metric or classes is None,
+            start=_start(campaign, backbone),
             progress=watch("learning"),
         )
     with timed(seconds, "embed"):
         search = searched(depth)
-        asked = search if plan.space == "search" else cast(Space, plan.space)
-        wanted = {search, asked, *(("head",) if fitted.softmax else ())}
-        spaces = encode.vectors(fitted.encoder, backbone, kept, wanted, watch("embedding"))
-        snapshot = Snapshot(
-            spaces[asked],
-            images,
-            closure.relations,
-            likely=likely,
-            probability=fitted.classifier and fitted.classifier.scorer(spaces[search]),
-            classes=class_probabilities(fitted, spaces["head"]) if fitted.softmax else None,
-            labelled=None if labels is None else np.array(sorted(labels), dtype=np.int64),
-            asked=answers,
-        )
-    with timed(seconds, "threshold"):
-        alpha = mgue_limit(snapshot, plan.lam, plan.threshold)
-    return Learned(fitted, closure, spaces[search], snapshot, alpha, seconds)
-
-
-def strategy_of(plan: Plan) -> Strategy:
-    found = named(plan.strategy, plan.lam, DIVERSITIES[plan.diversity], plan.threshold)
-    if found.order is not None and plan.closure != "full":
-        raise UsageError(f"--strategy {plan.strategy} builds on groups of images: it needs --closure full.")
-    return found
-
-
-def first_questions(frozen: Floats, images: Ids, n: int, rng: np.random.Generator) -> Questions:
-    """Questions before anything is known, from the frozen features alone."""
-    known = none(len(frozen), Answers.none()).relations
-    vectors = unit(frozen)
-    pairs = cold(Snapshot(vectors, images, known), n, rng)
-    found = levels(vectors, images, pairwise(vectors, pairs), rng)
-    return Questions.of(pairs, 0, "cold", found.tolist())
-
-
-def ask(campaign: Campaign, learned: Learned, select: Select, number: int) -> tuple[Questions, float]:
-    """The questions of the round after this one, and the lean they were picked with."""
-    rng = campaign.plan.rng(2, number)
-    snapshot = learned.snapshot
-    level = float(levels(snapshot.vectors, snapshot.images, learned.alpha, rng))
-    lean = campaign.lean(level)
-    pairs = select(replace(snapshot, lean=lean), campaign.plan.per_round, rng)
-    return Questions.of(pairs, number + 1, campaign.plan.strategy), lean
-
-
-def begin(
-    folder: Path, archive: Archive, plan: Plan, watch: Watch = unwatched, images: Ids | None = None
-) -> Campaign:
-    """A new campaign: every image encoded, and the first questions in the queue; they are about ``images``,
-    or about all."""
-    _pairs_only(plan)
-    Campaign.refuse_if_made(folder)  # before anything of it is written over
-    backbone = backbones.load(plan.backbone)
-    images = np.arange(len(archive)) if images is None else images
-    if len(images) < 2:
-        raise UsageError("One image alone has no other to be like: an archive needs two at least.")
-    frozen = encode.inputs(archive, backbone, "head", watch("encoding"), plan.views)
-    encode.inputs(archive, backbone, cast(Depth, plan.depth), watch("encoding"), plan.views)
-    vectors, known = unit(frozen), none(len(frozen), Answers.none()).relations
-    start = folder / "rounds" / "frozen"
-    save(start, vectors=vectors, top=heldout.top(vectors, images, plan.rng(5)))
-    lot = heldout.first(vectors, images, known, plan)
-    if strategy_of(plan).order is None:
-        asked = first_questions(frozen, images, plan.per_round, plan.rng(3))
-    else:
-        asked = put_in_order(start, Snapshot(vectors, images, known), plan, 0)
-    first = heldout.mixed(asked, lot.asked)
-    return Campaign.create(folder, archive, plan, images, first, lot.kept)
-
-
-def put_in_order(folder: Path, snapshot: Snapshot, plan: Plan, number: int) -> Questions:
-    """Keep what a round is to ask about; its questions are made one by one as the answers come in, so there
-    are none yet."""
-    order = strategy_of(plan).order
-    assert order is not None
-    found = order(snapshot, plan.per_round, plan.rng(7, number))
-    joins = np.column_stack([found.joins.a, found.joins.b])
-    save(folder, joins=joins, order=found.images, beside=found.beside)
-    return Questions.of(Pairs.none(), number, plan.strategy)
-
-
-def turn(campaign: Campaign, backbone: Backbone, watch: Watch = unwatched) -> Learned:
-    """One whole turn of a campaign: learn from every answer, keep model and vectors, ask anew. What serves
-    then is the new model, or the one that did before if the held-back answers say that the new is worse."""
-    plan, store = campaign.plan, campaign.store
-    select = _pairs_only(plan)
-    row, cost = store.newest(), progress.cost(campaign)  # before the answers: what comes in later is news
-    answers = campaign.evidence()
-    if not len(answers.given(Verdict.SIMILAR)) + len(answers.given(Verdict.DISSIMILAR)):
-        raise UsageError(
-            f"There is nothing to learn from in {campaign.folder} yet: no pair has been judged "
-            "similar or dissimilar. Answer some of the queued pairs first."
-        )
-    number = len(store.rounds())
-    depth = cast(Depth, plan.depth)
-    kept = encode.inputs(campaign.archive(), backbone, depth, watch("encoding"), plan.views)
-    start = started(campaign, backbone, number)
-    rng = plan.rng(1, number)
-    frozen = campaign.vectors_of(FROZEN) if (campaign.round_folder(FROZEN) / "vectors.npy").exists() else None
-    learned = learn(
-        backbone, kept, campaign.images, answers, plan, rng, start=start, frozen=frozen, watch=watch
+        asked = search if training.space == "search" else cast(Space, training.space)
+        wanted: set[Space] = {search, asked}
+        if fitted.softmax is not None:
+            wanted.add("head")
+        spaces = encode.vectors(fitted.encoder, backbone, stored, wanted, watch("embedding"))
+    snapshot = Snapshot(
+        spaces[asked],
+        campaign.images,
+        known,
+        evidence.answers,
+        evidence.rounds,
+        frozen=frozen,
+        membership=membership,
+        probability=None if fitted.classifier is None else fitted.classifier.scorer(spaces[search]),
+        agenda=campaign.rounds.agenda(),
     )
-    choosing, folder = watch("choosing"), campaign.round_folder(number)
-    choosing(0, 1)
-    with timed(learned.seconds, "audit"):
-        lot = heldout.draw(campaign, learned.vectors, learned.closure.relations, number)
-        top = heldout.top(learned.vectors, campaign.images, plan.rng(5))
-        save_model(campaign, learned.fitted.encoder, number)
-        save(folder, vectors=learned.vectors, top=top)
-        serves = judging.decide(campaign, number, lot.kept)
-    with timed(learned.seconds, "ask"):
-        used, lean = learned if serves == number else as_before(campaign, learned, serves), 0.0
-        if campaign.one_by_one:
-            asked = put_in_order(folder, used.snapshot, plan, number + 1)
-        else:
-            asked, lean = ask(campaign, used, select, number)
-        if plan.recheck and frozen is not None:
-            against = campaign.against(answers, learned.closure.relations, frozen)
-            save(folder, against=np.column_stack([against.a, against.b]))
-    choosing(1, 1)
-    told = {"alpha": learned.alpha, "limit": _limit(learned.vectors, answers), "loss": learned.fitted.loss}
-    about = {**cost, "row": row, "serves": serves, "lean": lean, **told, "seconds": learned.seconds}
-    store.finish_round(number, about, heldout.mixed(asked, lot.asked), lot.kept)
-    campaign.release(asked)
-    return learned
+    probability = None if fitted.softmax is None else class_probabilities(fitted, spaces["head"])
+    labelled = np.array(sorted(campaign.store.labels()), dtype=np.int64)
+    return Learned(fitted, spaces[search], snapshot, Labels(labelled, probability))
 
 
-def as_before(campaign: Campaign, learned: Learned, serves: int) -> Learned:
-    """What was learnt of the answers, in the space of an earlier model."""
-    vectors = campaign.vectors_of(serves)
-    snapshot = replace(learned.snapshot, vectors=vectors, probability=None, classes=None)
-    alpha = mgue_limit(snapshot, campaign.plan.lam, campaign.plan.threshold)
-    return replace(learned, vectors=vectors, snapshot=snapshot, alpha=alpha)
+def _refuse_nothing(campaign: Campaign) -> None:
+    if not len(campaign.known().members):
+        raise UsageError(
+            f"There is nothing to learn from in {campaign.folder} yet: no pair has been judged similar or "
+            "dissimilar. Answer some questions first."
+        )
 
 
-def _limit(vectors: Floats, answers: Answers) -> float:
-    """From which similarity on the model calls a pair similar, going by the pairs that were judged."""
-    similar, dissimilar = answers.given(Verdict.SIMILAR), answers.given(Verdict.DISSIMILAR)
-    kinds = np.repeat([True, False], [len(similar), len(dissimilar)])
-    return uncertainty.limit(pairwise(vectors, similar.then(dissimilar)), kinds)
+def _costs(campaign: Campaign, number: int) -> Record:
+    """What the answers so far have cost."""
+    log = campaign.log()
+    labels = campaign.store.labels()
+    bits = log.given + len(labels) * math.log2(max(len(set(labels.values())), 1))
+    minutes = round(log.looked / 60_000, 2)
+    return Record(number, log.newest, number, log.given + len(labels), round(bits, 1), minutes)
 
 
-def started(campaign: Campaign, backbone: Backbone, number: int) -> Encoder | None:
-    """What a round's training begins with: the encoder in service before it, if the plan is warm and
-    it is there; else the pretrained weights."""
-    before = campaign.serving(before=number)
-    folder = campaign.round_folder(before)
-    if campaign.plan.restart == "cold" or before == FROZEN or not (folder / "model.json").exists():
+def _frozen(campaign: Campaign) -> Floats | None:
+    files = campaign.rounds.files(FROZEN)
+    return files.vectors() if files.has_vectors else None
+
+
+def _membership(
+    campaign: Campaign, frozen: Floats | None, known: Relations, rng: np.random.Generator
+) -> Membership | None:
+    """The likely group of images by the frozen features, where something needs it."""
+    needed = campaign.settings.pseudo_labels or campaign.strategy.groups
+    if frozen is None or not needed or not len(known.members):
         return None
-    return model.load(folder, backbone)
+    return spread_labels(frozen, candidates(campaign.images, known, rng), known)
 
 
-def save_model(campaign: Campaign, encoder: Encoder, number: int) -> None:
-    plan = campaign.plan
-    about = {"anneal_plan": asdict(plan), "backbone": plan.backbone, "round": number}
-    model.save(campaign.round_folder(number), encoder, about)
+def _start(campaign: Campaign, backbone: Backbone) -> Encoder | None:
+    """The encoder that training starts from: the serving one, with warm restart and if it is there."""
+    files = campaign.rounds.files(campaign.rounds.serving)
+    if campaign.settings.restart == "cold" or not files.has_model:
+        return None
+    return model.load(files.folder, backbone)
 
 
-def _pairs_only(plan: Plan) -> Select:
-    select = strategy_of(plan).select
-    if select is None:
-        raise UsageError(f"--strategy {plan.strategy} asks for classes; a campaign asks about pairs.")
-    return select
+def _plan_next(campaign: Campaign, snapshot: Snapshot, number: int, serving: int, rate: float) -> float:
+    """Save what the next round asks about, and earlier answers to ask again. Returns MGUE's threshold."""
+    settings = campaign.settings
+    if serving != number:  # what was learnt from the answers, in the space of an earlier model
+        snapshot = replace(snapshot, vectors=campaign.rounds.vectors(serving), probability=None)
+    files = campaign.rounds.files(number)
+    agenda = campaign.strategy.plan(snapshot, settings.per_round, settings.rng(Stream.PLAN, number + 1))
+    files.save_agenda(agenda)
+    if settings.recheck and snapshot.frozen is not None:
+        files.save_suspects(earlier_suspects(campaign, snapshot.frozen, rate))
+    return mgue_threshold(snapshot, settings)
 
 
-def save(folder: Path, **arrays: NDArray[Any]) -> None:
-    """Keep arrays under their names, each written beside and put in place in one step."""
-    for name, array in arrays.items():
-        path = folder / f"{name}.npy"
-        with disk(path):
-            folder.mkdir(parents=True, exist_ok=True)
-            part = folder / f"{name}.tmp.npy"
-            np.save(part, array)
-            part.replace(path)
+def _cutoff(vectors: Floats, answers: Answers) -> float:
+    """The similarity from which the model calls a pair similar, by the pairs that were judged."""
+    settled = answers.verdicts != Verdict.UNSURE
+    s = pairwise(vectors, answers.pairs[settled])
+    return best_cutoff(s, answers.verdicts[settled] == Verdict.SIMILAR)
 
 
-def _class_column(n: int, labels: dict[int, int]) -> Ids:
-    column = np.full(n, -1, dtype=np.int64)
-    column[list(labels)] = list(labels.values())
-    return column
-
-
-def _presumed_classes(classes: Ids, taught: Relations) -> Ids:
-    """The class of each group for all that are presumed to be in it."""
+def _class_column(campaign: Campaign, taught: Relations) -> Ids:
+    """(n,) the class of each image as a number, −1 without one. Images of a group have the group's class."""
+    labels = campaign.store.labels()
+    names = sorted(set(labels.values()))
+    column = np.full(campaign.size, -1, dtype=np.int64)
+    column[list(labels)] = [names.index(label) for label in labels.values()]
     of_group = np.full(taught.links.shape[0], -1, dtype=np.int64)
-    labelled = np.flatnonzero(classes >= 0)
-    of_group[taught.group[labelled]] = classes[labelled]
-    return np.where(classes >= 0, classes, of_group[taught.group])
+    labelled = np.flatnonzero(column >= 0)
+    of_group[taught.group[labelled]] = column[labelled]
+    return np.where(column >= 0, column, of_group[taught.group])
 
 
 @contextmanager

@@ -1,8 +1,8 @@
-"""The paper's experiments: who plays, how far, and what is drawn and reported of it."""
+"""The paper's experiments and those past it: who plays in each figure, how far, and what is drawn and told."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,17 +10,21 @@ from typing import Any
 import numpy as np
 
 from anneal.archive.catalog import Archive
-from anneal.archive.pixels import write_text
-from anneal.campaign.turn import Watch, unwatched
+from anneal.campaign.turn import Training
 from anneal.errors import UsageError
 from anneal.experiments import plots, report
-from anneal.experiments.play import Row, Simulation, Tell, Truth, split_of, untold
-from anneal.experiments.report import ASKED, LAMBDAS, LEVELS
-from anneal.experiments.runner import TRIALS, Task, run, spaces
+from anneal.experiments.claims import LAMBDAS, PAPER
+from anneal.experiments.curves import Row, curves
+from anneal.experiments.oracle import Oracle, split_of
+from anneal.experiments.play import Player
+from anneal.experiments.runner import Tell, Trial, run, trials_of, untold
+from anneal.files import write_text
 from anneal.method.neighbours import nearest
-from anneal.settings import Plan
+from anneal.settings import Settings
+from anneal.watch import Watch, unwatched
 
 SHOWN = 10  # results in a panel
+NOISES = (0.0, 0.02, 0.05, 0.1)
 
 
 @dataclass(frozen=True)
@@ -34,9 +38,9 @@ class Preset:
     rounds: int  # to the last budget on the paper's axis
     kind: str  # class of the query in the retrieval panel …
     bits: int  # … and the budget at which it is shown
-    step: int  # bits a round where nothing is known at the start …
-    steps: int  # … and how many rounds
-    trials: int = TRIALS
+    cold_per_round: int  # bits a round where nothing is known at the start …
+    cold_rounds: int  # … and how many rounds
+    trials: int = 3
     px: int | None = None  # in place of the mode's own
 
 
@@ -51,46 +55,199 @@ def preset(name: str, kind: str | None = None, bits: int | None = None) -> Prese
     """By name; with another query for the panel, if one is given."""
     if name not in PRESETS:
         raise UsageError(f"--archive {name!r}: choose ucmerced or aid.")
-    found = PRESETS[name]
-    return replace(found, kind=kind or found.kind, bits=bits or found.bits)
+    base = PRESETS[name]
+    return replace(base, kind=kind or base.kind, bits=bits or base.bits)
 
 
-PAPER = Plan(
-    backbone="resnet-18",
-    depth="full",
-    head="paper",
-    views=1,
-    px=64,  # the paper's size is not stated; at 64 px a round of training takes minutes here
-    closure="single",
-    loss="contrastive",
-    recipe="paper",
-    restart="cold",
-    share=0,
-    recheck=0,
-    presume=0,
-)
-"""The paper's network and training."""
+@dataclass(frozen=True)
+class Base:
+    """What the players of an experiment start from."""
+
+    settings: Settings
+    training: Training
+    preset: Preset
+    rounds: int
+    train: int  # images in the training split
+
+    def player(self, strategy: str, ablation: str = "", **settings: Any) -> Player:
+        """From some class labels, as in the paper."""
+        own = replace(self.settings, strategy=strategy, **settings)
+        start = f"labelled:{self.preset.labelled}"
+        return Player(own, self.rounds, start, training=_training(strategy, self.training), ablation=ablation)
+
+    def cold_player(self, strategy: str, noise: float = 0.0, ablation: str = "", **settings: Any) -> Player:
+        """From nothing."""
+        own = replace(self.settings, strategy=strategy, **settings)
+        training = _training(strategy, self.training)
+        return Player(own, self.rounds - 1, "cold", noise, training, ablation)
 
 
-EXPERIMENTS = ("comparison", "lambda", "diversity", "panels")
-NOISES = (0.0, 0.02, 0.05, 0.1)
+def _training(strategy: str, training: Training) -> Training:
+    """A labeller trains a softmax too; the paper's CAL trains it alone."""
+    if strategy in ("cal", "cal-metric", "typiclust", "coreset"):
+        return replace(training, classes=True, metric=strategy != "cal")
+    return training
 
 
-def settings(mode: str, preset: Preset, seed: int = 0, backbone: str | None = None, **changed: Any) -> Plan:
-    """The plan of a mode on an archive; what is given in ``changed``, and is not None, replaces its own."""
+# -- who plays in which figure -------------------------------------------------------------------------
+
+Players = dict[str, Player]
+
+
+def lambdas(base: Base) -> Players:
+    return {f"mgue-flat-{lam}": base.player("mgue", lam=float(lam), diversity="none") for lam in LAMBDAS}
+
+
+def diversity(base: Base) -> Players:
+    return {
+        "mgue": base.player("mgue"),
+        "mgue-flat-3": base.player("mgue", lam=3.0, diversity="none"),
+        "bcgue": base.player("bcgue"),
+        "bcgue-flat": base.player("bcgue", diversity="none"),
+    }
+
+
+def comparison(base: Base) -> Players:
+    """All strategies, and the upper bound: all classes at once, trained as long as the others in all rounds."""
+    names = [name for name in report.ASKED if name != "cal-metric" or base.training.recipe != "paper"]
+    length = base.preset.rounds + 1 if base.settings.restart == "warm" else 1
+    upper = Player(
+        replace(base.settings, strategy="mgue", closure="full"),
+        0,
+        f"labelled:{base.train}",
+        training=replace(base.training, length=length),
+    )
+    return {**{name: base.player(name) for name in names}, "upper": upper}
+
+
+def panels(base: Base) -> Players:
+    return {name: base.player(name) for name in ("cal", "bcgue", "mgue")}
+
+
+def choices(base: Base) -> Players:
+    """What the paper leaves open, one setting changed at a time."""
+    other = "backbone" if base.settings.depth != "full" else "head"
+    mgue = base.player("mgue")
+    bcgue = base.player("bcgue")
+
+    def trained(player: Player, **changed: Any) -> Player:
+        return replace(player, training=replace(player.training, **changed))
+
+    return {
+        "mgue": mgue,
+        f"mgue compared-in-{other}": trained(mgue, space=other),
+        "mgue pair-vector-sum": replace(mgue, ablation="pair-vector-sum"),
+        "mgue pair-vector-product": replace(mgue, ablation="pair-vector-product"),
+        "mgue restart-cold": base.player("mgue", restart="cold"),
+        "mgue restart-cold-twice-as-long": trained(base.player("mgue", restart="cold"), length=2),
+        "mgue 336-a-round": base.player("mgue", per_round=336),
+        "mgue closure-single": base.player("mgue", closure="single"),
+        "mgue loss-contrastive": base.player("mgue", loss="contrastive"),
+        "bcgue": bcgue,
+        "bcgue γ=0.1": trained(bcgue, gamma=0.1),
+        "bcgue γ=0.3": trained(bcgue, gamma=0.3),
+        "bcgue widths-32-16": trained(bcgue, widths=(32, 16)),
+        "bcgue widths-256-64": trained(bcgue, widths=(256, 64)),
+        "bcgue restart-cold": base.player("bcgue", restart="cold"),
+        "cal": base.player("cal"),
+        "cal restart-cold": base.player("cal", restart="cold"),
+        "cal-metric": base.player("cal-metric"),
+    }
+
+
+def beyond(base: Base) -> Players:
+    """Every strategy from nothing, with the same cost model and learner."""
+    names = ("place", "mgue", "bcgue", "random", "cal", "cal-metric", "typiclust", "coreset")
+    return {name: base.cold_player(name) for name in names}
+
+
+def noise(base: Base) -> Players:
+    """An oracle that errs at a rate, with and without asking again."""
+    players: Players = {}
+    for name in ("place", "mgue"):
+        for rate in NOISES:
+            players[f"{name} noise-{rate:.0%}"] = base.cold_player(name, rate)
+        players[f"{name} noise-5%-trusted"] = base.cold_player(name, 0.05, recheck=0.0)
+    return players
+
+
+def parts(base: Base) -> Players:
+    """What each part is worth, one changed at a time."""
+    return {
+        "place": base.cold_player("place"),
+        "place without-joining": base.cold_player("place", ablation="no-joins"),
+        "place by-doubt-alone": base.cold_player("place", ablation="doubt-alone"),
+        "place by-own-doubt": base.cold_player("place", ablation="own-doubt"),
+        "place without-pseudo-labels": base.cold_player("place", pseudo_labels=0.0),
+        "place pseudo-labels-from-0.15": base.cold_player("place", pseudo_labels=0.15),
+        "place pseudo-labels-from-0.5": base.cold_player("place", pseudo_labels=0.5),
+        "place without-rechecking": base.cold_player("place", recheck=0.0),
+        "mgue": base.cold_player("mgue"),
+        "mgue threshold-logistic": base.cold_player("mgue", threshold="logistic"),
+        "mgue without-pseudo-labels": base.cold_player("mgue", pseudo_labels=0.0),
+        "mgue without-rechecking": base.cold_player("mgue", recheck=0.0),
+    }
+
+
+PAPERS: dict[str, Callable[[Base], Players]] = {
+    "comparison": comparison,
+    "lambda": lambdas,
+    "diversity": diversity,
+    "panels": panels,
+}
+"""The paper's figures; they start from class labels. ``all`` plays all of them."""
+COLD: dict[str, Callable[[Base], Players]] = {"beyond": beyond, "noise": noise, "parts": parts}
+"""Experiments that start from nothing, with the product's settings."""
+EXPERIMENTS = {**PAPERS, "choices": choices, **COLD}
+INNER = ("choices", "parts")
+"""Settings are chosen by these, so no trial's test images are in them."""
+
+
+# -- playing -------------------------------------------------------------------------------------------
+
+
+def settings_of(mode: str, preset: Preset, cold: bool, **changed: Any) -> tuple[Settings, Training]:
+    """The settings of a mode on an archive; what is in ``changed`` and is not None replaces its own."""
     if mode not in ("ours", "paper"):
         raise UsageError(f"--mode {mode!r}: choose ours or paper.")
-    plan = PAPER if mode == "paper" else Plan(share=0, recheck=0, presume=0)
-    plan = replace(plan, seed=seed, per_round=preset.per_round, px=preset.px or plan.px)
-    given = {"backbone": backbone, **changed}
-    return replace(plan, **{name: value for name, value in given.items() if value is not None})
+    base: dict[str, Any] = {"heldout": 0.0, "per_round": preset.cold_per_round if cold else preset.per_round}
+    if not cold:
+        base |= {"share": 0.0, "recheck": 0.0, "pseudo_labels": 0.0}
+    if mode == "paper":
+        base |= {
+            "backbone": "resnet-18",
+            "depth": "full",
+            "head": "paper",
+            "views": 1,
+            "px": 64,  # the paper's size is not stated; at 64 px a round of training takes minutes here
+            "closure": "single",
+            "loss": "contrastive",
+            "restart": "cold",
+        }
+    if preset.px is not None:
+        base["px"] = preset.px
+    given = {name: value for name, value in changed.items() if value is not None}
+    return Settings(**{**base, **given}), Training(recipe="paper" if mode == "paper" else "anneal")
 
 
-def experiment(
-    name: str,
+def players_of(experiment: str, base: Base, only: Sequence[str] = ()) -> Players:
+    """Everyone in an experiment, or ``only`` these. A player of several figures plays once."""
+    if experiment not in (*EXPERIMENTS, "all"):
+        raise UsageError(f"There is no experiment {experiment!r}: choose all or {', '.join(EXPERIMENTS)}.")
+    makers = PAPERS.values() if experiment == "all" else [EXPERIMENTS[experiment]]
+    players = {name: player for maker in makers for name, player in maker(base).items()}
+    unknown = sorted(set(only) - set(players))
+    if unknown:
+        raise UsageError(f"--only {', '.join(unknown)}: {experiment} has {', '.join(players)}.")
+    return {name: player for name, player in players.items() if not only or name in only}
+
+
+def reproduce(
+    experiment: str,
     archive: Archive,
     preset: Preset,
-    plan: Plan,
+    settings: Settings,
+    training: Training,
     out: Path,
     *,
     rounds: int,
@@ -100,187 +257,42 @@ def experiment(
     watch: Watch = unwatched,
     tell: Tell = untold,
 ) -> list[Row]:
-    """One of EXPERIMENTS, ``all`` of them, or ``choices``: played, drawn and reported into ``out``."""
-    if name in COLD:
-        every_player = from_nothing(name, plan, rounds)
-        if unknown := set(only) - set(every_player):
-            raise UsageError(f"--only {', '.join(sorted(unknown))}: {name} has {', '.join(every_player)}.")
-        players = {player: its for player, its in every_player.items() if not only or player in only}
-        inner = name == "parts"  # on images that no trial is tested on
-        rows = run(archive, players, out, trials=trials, jobs=jobs, inner=inner, watch=watch, tell=tell)
-        if name == "beyond":
-            for ending in ("png", "pdf"):
-                answers(rows, preset.name, preset.title, out / f"answers.{ending}")
-        table = report.curve_table(report.curves(rows))
-        write_text(out / "report.md", f"# {preset.title}: {name}\n\n{table}\n")
-        return rows
-    inner = name == "choices"
-    every = {"choices": choices(plan)} if inner else figures(plan)
-    if name not in (*every, "all"):
-        raise UsageError(f"There is no experiment {name!r}: choose {', '.join(EXPERIMENTS)}, all or choices.")
-    wanted = [name] if name in every else list(EXPERIMENTS)
-    plans = {player: its for figure in wanted for player, its in every[figure].items()}
-    if unknown := set(only) - set(plans):
-        raise UsageError(f"--only {', '.join(sorted(unknown))}: {name} has {', '.join(plans)}.")
-    plans = {player: its for player, its in plans.items() if not only or player in only}
-    truth = Truth.of(archive)
-    if name == "panels":  # no more than the picture shows
-        first = preset.labelled * truth.bits_per_label
-        trials, rounds = 1, min(rounds, max(round((preset.bits - first) / plan.per_round), 0))
-    if "panels" in wanted and preset.kind not in truth.names:
-        raise UsageError(f"There is no class {preset.kind!r} here: there are {', '.join(truth.names)}.")
-    players = cast(plans, preset, rounds, len(split_of(archive, plan.seed).train))
-    rows = run(archive, players, out, trials=trials, jobs=jobs, inner=inner, watch=watch, tell=tell)
-    if inner:
-        found = report.curves(rows)
-        write_text(out / "report.md", f"# {preset.title}: open points\n\n{report.choice_table(found)}\n")
-        return rows
-    draw(rows, preset.title, out)
-    if "panels" in wanted and not only:
-        panel(archive, preset, {player: players[player] for player in every["panels"]}, out)
-    write_text(out / "report.md", report.of_run(rows, preset.name, preset.title))
+    """Play an experiment (or ``all`` figures of the paper), draw it and report it into ``out``."""
+    oracle = Oracle.of(archive)
+    has_panel = experiment in ("panels", "all") and not only
+    if has_panel and preset.kind not in oracle.names:
+        raise UsageError(f"There is no class {preset.kind!r} here: there are {', '.join(oracle.names)}.")
+    first_bits = preset.labelled * oracle.bits_per_label
+    shown = max(round((preset.bits - first_bits) / settings.per_round), 0)  # the panel's round
+    if experiment == "panels":
+        trials = 1
+        rounds = min(rounds, shown)
+    base = Base(settings, training, preset, rounds, len(split_of(archive, settings.seed).train))
+    players = players_of(experiment, base, only)
+    shown = min(shown, rounds)
+    pinned = {name: [shown] for name in panels(base)} if has_panel else {}
+    todo = trials_of(archive, players, out, trials, inner=experiment in INNER, pinned=pinned)
+    rows = run(archive, todo, jobs, watch, tell)
+    if experiment == "beyond":
+        for ending in ("png", "pdf"):
+            answers(rows, preset.name, preset.title, out / f"answers.{ending}")
+    elif experiment not in EXPERIMENTS or experiment in PAPERS:
+        draw(rows, preset.title, out)
+    if has_panel:
+        panel(archive, preset, [trial for trial in todo if trial.number == 0 and trial.pinned], shown, out)
+    write_text(out / "report.md", _report(experiment, rows, preset))
     return rows
 
 
-def figures(plan: Plan) -> dict[str, dict[str, Plan]]:
-    """Who plays in which figure. A player of several figures plays once."""
-    flat = replace(plan, diversity="none")
-    asked = {name: replace(plan, strategy=name) for name in ASKED}
-    if plan.recipe == "paper":
-        del asked["cal-metric"]  # a baseline of ours
-    upper = replace(plan, closure="full")  # all labels, and all they imply
-    return {
-        "lambda": {f"mgue-flat-{lam}": replace(flat, strategy="mgue", lam=float(lam)) for lam in LAMBDAS},
-        "diversity": {
-            "mgue": asked["mgue"],
-            "mgue-flat-3": replace(flat, strategy="mgue", lam=3.0),
-            "bcgue": asked["bcgue"],
-            "bcgue-flat": replace(flat, strategy="bcgue"),
-        },
-        "comparison": {**asked, "upper": replace(upper, strategy="mgue")},
-        "panels": {name: asked[name] for name in ("cal", "bcgue", "mgue")},
-    }
+def _report(experiment: str, rows: Sequence[Row], preset: Preset) -> str:
+    if experiment == "choices":
+        return f"# {preset.title}: open points\n\n{report.choice_table(curves(rows))}\n"
+    if experiment in COLD:
+        return f"# {preset.title}: {experiment}\n\n{report.curve_table(curves(rows))}\n"
+    return report.of_run(rows, preset.name, preset.title)
 
 
-def choices(plan: Plan) -> dict[str, Plan]:
-    """What the paper leaves open, one setting changed at a time."""
-    mgue, bcgue = replace(plan, strategy="mgue"), replace(plan, strategy="bcgue")
-    other = "backbone" if plan.depth != "full" else "head"
-    return {
-        "mgue": mgue,
-        f"mgue compared-in-{other}": replace(mgue, space=other),
-        "mgue pair-vector-sum": replace(mgue, diversity="kmeans-sum"),
-        "mgue pair-vector-product": replace(mgue, diversity="kmeans-product"),
-        "mgue restart-cold": replace(mgue, restart="cold"),
-        "mgue restart-cold-twice-as-long": replace(mgue, restart="cold", length=2),
-        "mgue 336-a-round": replace(mgue, per_round=336),
-        "mgue closure-single": replace(mgue, closure="single"),
-        "mgue loss-contrastive": replace(mgue, loss="contrastive"),
-        "bcgue": bcgue,
-        **{f"bcgue γ={gamma}": replace(bcgue, gamma=gamma) for gamma in (0.1, 0.3)},
-        **{f"bcgue widths-{w[0]}-{w[1]}": replace(bcgue, widths=w) for w in ((32, 16), (256, 64))},
-        "bcgue restart-cold": replace(bcgue, restart="cold"),
-        "cal": replace(plan, strategy="cal"),
-        "cal restart-cold": replace(plan, strategy="cal", restart="cold"),
-        "cal-metric": replace(plan, strategy="cal-metric"),
-    }
-
-
-def beyond(plan: Plan) -> dict[str, tuple[Plan, float]]:
-    """Everybody from nothing, under one cost model and with one learner."""
-    names = ("place", "mgue", "bcgue", "random", "cal", "cal-metric", "typiclust", "coreset")
-    return {name: (replace(plan, strategy=name), 0.0) for name in names}
-
-
-def noise(plan: Plan) -> dict[str, tuple[Plan, float]]:
-    """An oracle that errs at a rate; and one whose every word is taken."""
-    both = {name: replace(plan, strategy=name) for name in ("place", "mgue")}
-    found = {f"{name} noise-{rate:.0%}": (its, rate) for name, its in both.items() for rate in NOISES}
-    trusting = {f"{name} noise-5%-trusted": (replace(its, recheck=0), 0.05) for name, its in both.items()}
-    return found | trusting
-
-
-def parts(plan: Plan) -> dict[str, tuple[Plan, float]]:
-    """What each part is worth, one changed at a time."""
-    place, mgue = replace(plan, strategy="place"), replace(plan, strategy="mgue")
-    plans = {
-        "place": place,
-        "place without-joining": replace(plan, strategy="place-apart"),
-        "place by-doubt-alone": replace(plan, strategy="place-doubtful"),
-        "place by-own-doubt": replace(plan, strategy="place-alone"),
-        "place without-presuming": replace(place, presume=0),
-        "place presuming-from-0.15": replace(place, presume=0.15),
-        "place presuming-from-0.5": replace(place, presume=0.5),
-        "place without-rechecking": replace(place, recheck=0),
-        "mgue": mgue,
-        "mgue threshold-logistic": replace(mgue, threshold="logistic"),
-        "mgue without-presuming": replace(mgue, presume=0),
-        "mgue without-rechecking": replace(mgue, recheck=0),
-    }
-    return {name: (its, 0.0) for name, its in plans.items()}
-
-
-COLD = {"beyond": beyond, "noise": noise, "parts": parts}
-"""Experiments that begin with nothing known."""
-
-
-def from_nothing(name: str, plan: Plan, rounds: int) -> dict[str, Simulation]:
-    """The players of one of COLD, with the defaults of the product."""
-    product = replace(Plan(), backbone=plan.backbone, px=plan.px, seed=plan.seed, per_round=plan.per_round)
-    return {
-        player: Simulation(its, (its.strategy,), rounds - 1, 1, "cold", rate)
-        for player, (its, rate) in COLD[name](product).items()
-    }
-
-
-def answers(rows: Sequence[Row], archive: str, title: str, path: Path) -> None:
-    """What so many answers get one, from nothing."""
-    shown = [row for name in BEYOND for row in rows if row["player"] == name]
-    frozen = [row["map5_min"] for row in rows if row["player"] == "frozen"]
-    paper = report.PAPER.get(archive)
-    plots.curve(
-        shown, path, by="player", labels=BEYOND, title=f"{title}: what answers get one, from nothing",
-        frozen=float(np.mean(frozen)), paper=(paper.scores["mgue"], paper.bits) if paper else None,
-    )  # fmt: skip
-
-
-def cast(plans: Mapping[str, Plan], preset: Preset, rounds: int, train: int) -> dict[str, Simulation]:
-    """The players: how far each goes, and what it is told at the start. The upper bound is told the
-    classes of all ``train`` images at once, and trains as long as the others do in all their rounds."""
-    players = {}
-    for name, plan in plans.items():
-        if name == "upper":
-            length = preset.rounds + 1 if plan.restart == "warm" else 1
-            told = replace(plan, length=length)
-            players[name] = Simulation(told, (plan.strategy,), 0, 1, f"labelled:{train}")
-        else:
-            players[name] = Simulation(plan, (plan.strategy,), rounds, 1, f"labelled:{preset.labelled}")
-    return players
-
-
-def panel(archive: Archive, preset: Preset, players: Mapping[str, Simulation], out: Path) -> None:
-    """The paper's retrieval figure: the first query of a class in the first trial, and its nearest under
-    each of these players at the budget nearest to the preset's."""
-    truth = Truth.of(archive)
-    split = split_of(archive, next(iter(players.values())).plan.seed)
-    query = int(split.val[truth.classes[split.val] == truth.names.index(preset.kind)][0])
-    where = (str(out), str(archive.root), str(archive.folder))
-    tasks = [Task(name, simulation, 0, False, *where) for name, simulation in players.items()]
-    bits = [[row["bits"] for row, _ in task.rounds()] for task in tasks]
-    numbers = [min(range(len(b)), key=lambda n: abs(b[n] - preset.bits)) for b in bits]
-    heads, results = [], []
-    for place, vectors in enumerate(spaces(list(zip(tasks, numbers, strict=True)))):
-        ids = nearest(vectors, split.test, vectors[query][None], SHOWN).ids[0].tolist()
-        right = [bool(truth.classes[i] == truth.classes[query]) for i in ids]
-        spent = bits[place][numbers[place]]
-        said = f"{tasks[place].player}, {spent} bits\n{sum(right)} of {len(ids)} right"
-        heads.append((archive.pixels[query], said))
-        found = zip(ids, right, strict=True)
-        results.append([(archive.pixels[i], archive.labels[i], good) for i, good in found])
-    title = f"{preset.title}: a query of class {preset.kind} and its nearest; wrong ones framed red"
-    for ending in ("png", "pdf"):
-        plots.panel(heads, results, out / f"panels.{ending}", title)
-
+# -- drawing -------------------------------------------------------------------------------------------
 
 LABELS = {
     "mgue": "ANNEAL-MGUE",
@@ -290,37 +302,94 @@ LABELS = {
     "random": "random",
 }
 BEYOND = {
-    "place": "placing (ours)",
+    "place": "place (ours)",
     "mgue": "ANNEAL-MGUE",
     "cal-metric": "class labels (CAL)",
     "random": "random pairs",
 }
-FLAT = {"mgue-flat-3": "MGUE without", "bcgue-flat": "BCGUE without"}
-WITH = {"mgue": "MGUE with k-means", "bcgue": "BCGUE with k-means"}
+FIGURES = {
+    "lambda": ("MGUE without diversity", {f"mgue-flat-{lam}": f"λ = {lam}" for lam in LAMBDAS}),
+    "diversity": (
+        "diversity by k-means",
+        {
+            "mgue": "MGUE with k-means",
+            "bcgue": "BCGUE with k-means",
+            "mgue-flat-3": "MGUE without",
+            "bcgue-flat": "BCGUE without",
+        },
+    ),
+    "comparison": ("comparison", LABELS),
+}
+"""The title of each figure, and the players in it with their label."""
 
 
 def draw(rows: Sequence[Row], title: str, out: Path, endings: Sequence[str] = ("png", "pdf")) -> None:
     """One figure for each of the paper's whose players have played."""
-    level = {name: [row["map5_min"] for row in rows if row["player"] == name] for name in LEVELS}
-    mean = {name: float(np.mean(values)) if values else None for name, values in level.items()}
-    labels = {
-        "lambda": {f"mgue-flat-{lam}": f"λ = {lam}" for lam in LAMBDAS},
-        "diversity": WITH | FLAT,
-        "comparison": LABELS,
-    }
-    heads = {
-        "lambda": "MGUE without diversity",
-        "diversity": "diversity by k-means",
-        "comparison": "comparison",
-    }
-    for figure, names in labels.items():
-        shown = [row for name in names for row in rows if row["player"] == name]
-        if len({row["player"] for row in shown}) < (2 if figure == "comparison" else len(names)):
+    level = {name: _mean_score(rows, name) for name in report.LEVELS}
+    for figure, (heading, labels) in FIGURES.items():
+        shown = [row for name in labels for row in rows if row["player"] == name]
+        needed = 2 if figure == "comparison" else len(labels)
+        if len({row["player"] for row in shown}) < needed:
             continue
         for ending in endings:
-            path = out / f"{figure}.{ending}"
-            about = f"{title}: {heads[figure]}"
             plots.curve(
-                shown, path, by="player", labels=names, title=about,
-                frozen=mean["frozen"], upper=mean["upper"],
+                shown, out / f"{figure}.{ending}", by="player", labels=labels, title=f"{title}: {heading}",
+                frozen=level["frozen"], upper=level["upper"],
             )  # fmt: skip
+
+
+def answers(rows: Sequence[Row], archive: str, title: str, path: Path) -> None:
+    """Quality by number of answers, from nothing."""
+    shown = [row for name in BEYOND for row in rows if row["player"] == name]
+    paper = PAPER.get(archive)
+    plots.curve(
+        shown, path, by="player", labels=BEYOND, title=f"{title}: quality by number of answers, from nothing",
+        frozen=_mean_score(rows, "frozen"), paper=(paper.scores["mgue"], paper.bits) if paper else None,
+    )  # fmt: skip
+
+
+def _mean_score(rows: Sequence[Row], player: str) -> float | None:
+    scores = [row["map5_min"] for row in rows if row["player"] == player]
+    return float(np.mean(scores)) if scores else None
+
+
+def panel(archive: Archive, preset: Preset, trials: Sequence[Trial], number: int, out: Path) -> None:
+    """The paper's retrieval figure: the first query of a class in the first trial, and its nearest under each
+    player after the round whose budget is nearest to the preset's."""
+    oracle = Oracle.of(archive)
+    split = split_of(archive, trials[0].player.settings.seed)
+    query = int(split.val[oracle.classes[split.val] == oracle.names.index(preset.kind)][0])
+    heads = []
+    results = []
+    for trial in trials:
+        vectors = trial.vectors(number)
+        bits = trial.row(trial.records()[number])["bits"]
+        ids = nearest(vectors, split.test, vectors[query][None], SHOWN).ids[0].tolist()
+        right = [bool(oracle.classes[i] == oracle.classes[query]) for i in ids]
+        heads.append((archive.pixels[query], f"{trial.name}, {bits} bits\n{sum(right)} of {len(ids)} right"))
+        results.append(
+            [(archive.pixels[i], archive.labels[i], good) for i, good in zip(ids, right, strict=True)]
+        )
+    title = f"{preset.title}: a query of class {preset.kind} and its nearest; wrong ones framed red"
+    for ending in ("png", "pdf"):
+        plots.panel(heads, results, out / f"panels.{ending}", title)
+
+
+def simulate(
+    archive: Archive,
+    players: Mapping[str, Player],
+    out: Path,
+    *,
+    trials: int,
+    jobs: int,
+    pinned: Mapping[str, Sequence[int]] | None = None,
+    watch: Watch = unwatched,
+    tell: Tell = untold,
+) -> list[Row]:
+    """Play these players and draw ``curve.png``."""
+    rows = run(archive, trials_of(archive, players, out, trials, pinned=pinned), jobs, watch, tell)
+    shown = [row for row in rows if row["player"] != "frozen"]
+    first = next(iter(players.values()))
+    title = f"{archive.root.name}, {first.settings.backbone}, depth {first.settings.depth}, {first.start}"
+    plots.curve(shown, out / "curve.png", by="player", frozen=_mean_score(rows, "frozen"), title=title)
+    return rows

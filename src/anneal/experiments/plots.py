@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from anneal.archive.pixels import disk
+from anneal.experiments.curves import SCORE, Row, curves
+from anneal.files import explain_disk_errors
 
-matplotlib.use("Agg")
-
-# Told apart by dash and marker too, so that a print in black and white is readable.
+# Dashes and markers differ as well as colours, for prints in black and white.
 STYLES = (
     ("#1b6ca8", "-", "o"),
     ("#c8553d", "--", "s"),
@@ -24,14 +22,15 @@ STYLES = (
     ("#555555", (0, (5, 1)), "v"),
     ("#b08900", (0, (1, 1)), "P"),
 )
-GOOD, WRONG = "#3c7a3c", "#d11507"
+GOOD = "#3c7a3c"
+WRONG = "#d11507"
 
 
 def curve(
-    rows: Sequence[dict[str, Any]],
+    rows: Sequence[Row],
     path: Path,
     *,
-    column: str = "map5_min",
+    column: str = SCORE,
     by: str = "strategy",
     labels: Mapping[str, str] | None = None,
     frozen: float | None = None,
@@ -39,24 +38,18 @@ def curve(
     paper: tuple[float, int] | None = None,
     title: str = "",
 ) -> None:
-    """Quality against bits: for each strategy (or whatever is named in the column ``by``) the mean over
-    trials and a band from least to most; without training, with all labels, and what the paper has reached
-    with so many bits, as level lines."""
+    """Draw quality against bits: for each value of the column ``by`` the mean over its trials and a band from
+    least to most. Level lines show ``frozen``, ``upper`` (with all labels) and ``paper`` (score, bits)."""
     figure = Figure(figsize=(7, 4.8), layout="constrained")
     axes = figure.add_subplot()
-    names = list(dict.fromkeys(row[by] for row in rows))
-    for name, (colour, dash, marker) in zip(names, STYLES * len(names), strict=False):
-        mine = [row for row in rows if row[by] == name]
-        rounds = sorted({row["round"] for row in mine})
-        at = [[row for row in mine if row["round"] == number] for number in rounds]
-        bits = [float(np.mean([row["bits"] for row in some])) for some in at]
-        values = [[row[column] for row in some] for some in at]
-        mean = [float(np.mean(some)) for some in values]
+    drawn = curves(rows, column, by)
+    for (name, its), (colour, dash, marker) in zip(drawn.items(), STYLES * len(drawn), strict=False):
         label = (labels or {}).get(name, name)
-        axes.plot(bits, mean, color=colour, linestyle=dash, marker=marker, markersize=4, label=label)
-        if len({row["trial"] for row in mine}) > 1:
-            low, high = [min(some) for some in values], [max(some) for some in values]
-            axes.fill_between(bits, low, high, color=colour, alpha=0.15, linewidth=0)
+        axes.plot(its.bits, its.mean, color=colour, linestyle=dash, marker=marker, markersize=4, label=label)
+        if len(its.scores) > 1:
+            low = its.scores.min(axis=0)
+            high = its.scores.max(axis=0)
+            axes.fill_between(its.bits, low, high, color=colour, alpha=0.15, linewidth=0)
     if upper is not None:
         axes.axhline(upper, color="black", linewidth=1, linestyle=(0, (6, 3)), label="all labels")
     if paper is not None:
@@ -82,30 +75,28 @@ def panel(
     path: Path,
     title: str = "",
 ) -> None:
-    """A row a query: its image, then its results with a caption each; wrong ones are framed red and
-    right ones green where it is known which is which."""
+    """Draw one line per query: its image, then its results, each with a caption. A result has a green frame
+    if it is right, a red one if it is wrong, and none if that is not known (None)."""
     columns = 1 + max(len(row) for row in results)
     figure = Figure(figsize=(1.35 * columns, 1.6 * len(queries) + 0.4), layout="constrained")
     grid = figure.subplots(len(queries), columns, squeeze=False)
     for cell in grid.flat:
         cell.axis("off")
-    for line, (query, row) in enumerate(zip(queries, results, strict=True)):
-        for place, (image, caption, right) in enumerate([(*query, None), *row]):
-            cell = grid[line, place]
+    for cells, query, row in zip(grid, queries, results, strict=True):
+        for cell, (image, caption, right) in zip(cells, [(*query, None), *row], strict=False):
             cell.imshow(image)
-            cell.set_title(caption, fontsize=6.5, fontweight="bold" if place == 0 else "normal")
+            cell.set_title(caption, fontsize=6.5)
             if right is not None:
                 height, width = image.shape[:2]
                 colour = GOOD if right else WRONG
-                frame = matplotlib.patches.Rectangle(
-                    (-0.5, -0.5), width, height, fill=False, edgecolor=colour, linewidth=4
-                )
+                frame = Rectangle((-0.5, -0.5), width, height, fill=False, edgecolor=colour, linewidth=4)
                 cell.add_patch(frame)
+        cells[0].title.set_fontweight("bold")
     figure.suptitle(title, fontsize=9)
     _save(figure, path)
 
 
 def _save(figure: Figure, path: Path) -> None:
-    with disk(path):
+    with explain_disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=150)

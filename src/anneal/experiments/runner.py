@@ -1,157 +1,276 @@
-"""Players and their trials, played side by side in processes and gone on with after a stop.
+"""Trials of players, side by side in processes, going on after a stop. ``simulate`` and ``reproduce`` use it.
 
-A *player* is a simulation of one strategy with its settings, and each of its trials a campaign of its
-own. Trials run in processes of one thread each, so that their number changes nothing but the time.
+A trial is one campaign of one player with one seed. It runs in a process of one thread: the last digits of a
+matrix product depend on the number of threads, so the curves do not depend on how many trials run at once.
 """
 
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
+import platform
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, wait
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import lru_cache
-from multiprocessing import get_context
-from multiprocessing.synchronize import Event
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
+from joblib.externals.loky import get_reusable_executor
 from threadpoolctl import threadpool_limits
 
 from anneal.archive.catalog import SPLITS, Archive, reopen
-from anneal.archive.pixels import disk, write_text
 from anneal.campaign.campaign import Campaign
-from anneal.campaign.turn import Watch, unwatched
+from anneal.campaign.rounds import Record
 from anneal.errors import UsageError
-from anneal.experiments import report
-from anneal.experiments.play import (
-    COLUMNS,
-    Row,
-    Simulation,
-    Split,
-    Stage,
-    Tell,
-    Truth,
-    campaign_at,
-    inner_split,
-    play,
-    replay,
-    score,
-    split_of,
-    to_csv,
-    untold,
-    versions,
-)
+from anneal.experiments.curves import Row, read
+from anneal.experiments.oracle import Oracle, Split, inner_split, score, split_of
+from anneal.experiments.play import Player, play
+from anneal.files import explain_disk_errors, write_text
 from anneal.method.neighbours import unit
-from anneal.network import backbones
+from anneal.network import backbones, encode
+from anneal.network.backbones import Backbone
 from anneal.pairs import Floats
-from anneal.settings import Plan
+from anneal.watch import Watch, unwatched
 
-TRIALS = 3  # of the paper's experiments
+INNER_SEEDS = 3  # trials whose test images the inner split leaves out
 KEY = ("player", "trial", "round")
-FIELDS = ("player", *(name for name in COLUMNS if name != "seconds"))
-"""Columns of ``curve.csv``: nothing in it depends on the machine's speed."""
-Played = list[tuple[Row, dict[str, float]]]
-"""Rows of the curve, each with the seconds of the round's steps."""
+COLUMNS = (
+    "player", "strategy", "trial", "round", "bits", "answers", "implied", "similar_share", "threshold",
+    "map5_min", "map5_hits", "map5_all", "p5", "p5_class",
+)  # fmt: skip
+"""Columns of ``curve.csv``. Nothing in it depends on the machine's speed."""
+STEPS = ("infer", "fit", "embed", "heldout", "plan")
+"""Columns of ``seconds.csv`` after KEY."""
+
+Tell = Callable[[Row], None]
+"""Called with each row of the curve, and the seconds of its round, when it is finished."""
+
+
+def untold(row: Row) -> None:
+    """Says nothing."""
 
 
 @dataclass(frozen=True)
-class Task:
+class Trial:
     """One trial of one player, as a process is told of it."""
 
-    player: str
-    simulation: Simulation
-    trial: int
-    inner: bool  # on images that no trial is tested on
-    out: str
-    root: str
-    kept: str
+    name: str
+    player: Player  # with the seed of this trial
+    number: int
+    inner: bool
+    out: Path
+    root: Path
+    cache: Path
+    pinned: tuple[int, ...] = ()  # rounds whose files are kept
 
     @property
     def folder(self) -> Path:
-        name = "".join(c if c.isalnum() or c in "-=." else "_" for c in self.player)
-        return Path(self.out) / "trials" / f"{name}-{self.trial}"
-
-    @property
-    def plan(self) -> Plan:
-        plan = self.simulation.plan
-        return replace(plan, seed=plan.seed + self.trial)
+        name = "".join(c if c.isalnum() or c in "-=." else "_" for c in self.name)
+        return self.out / "trials" / f"{name}-{self.number}"
 
     def split(self, archive: Archive) -> Split:
+        seed = self.player.settings.seed
         if not self.inner:
-            return split_of(archive, self.plan.seed)
-        first = self.simulation.plan.seed
-        return inner_split(archive, range(first, first + TRIALS), self.plan.seed)
+            return split_of(archive, seed)
+        first = seed - self.number
+        return inner_split(archive, range(first, first + INNER_SEEDS), seed)
 
-    def rounds(self) -> Played:
-        """What has been played of it, whoever played it."""
+    def records(self) -> list[Record]:
+        """What has been played of it, by any process."""
         if not Campaign.is_made(self.folder):
             return []
-        campaign = Campaign.open(self.folder)
-        notes = [note for _, note in campaign.store.rounds()][: self.simulation.rounds + 1]
+        campaign = Campaign.open(self.folder, self.player.strategy)
+        records = campaign.rounds.records()[: self.player.rounds + 1]
         campaign.close()
-        about = {"player": self.player, "trial": self.trial}
-        rows = [{name: {**note["row"], **about}.get(name, "") for name in FIELDS} for note in notes]
-        return [(row, note["seconds"]) for row, note in zip(rows, notes, strict=True)]
+        return [record for record in records if record.curve is not None]
+
+    def row(self, record: Record) -> Row:
+        curve = {**(record.curve or {}), "player": self.name, "trial": self.number}
+        return {name: curve.get(name, "") for name in COLUMNS}
+
+    def vectors(self, number: int) -> Floats:
+        """Every image in the space that served after a round."""
+        campaign = Campaign.open(self.folder, self.player.strategy)
+        vectors: Floats = campaign.rounds.files(campaign.rounds.records()[number].serving).vectors()[:]
+        campaign.close()
+        return vectors
+
+
+def trials_of(
+    archive: Archive,
+    players: Mapping[str, Player],
+    out: Path,
+    trials: int,
+    *,
+    inner: bool = False,
+    pinned: Mapping[str, Collection[int]] | None = None,
+) -> list[Trial]:
+    return [
+        Trial(
+            name,
+            player.with_seed(player.settings.seed + number),
+            number,
+            inner,
+            out,
+            archive.root,
+            archive.folder,
+            tuple((pinned or {}).get(name, ())),
+        )
+        for number in range(trials)
+        for name, player in players.items()
+    ]
 
 
 def run(
-    archive: Archive,
-    players: Mapping[str, Simulation],
-    out: Path,
-    *,
-    trials: int,
-    jobs: int,
-    inner: bool = False,
-    watch: Watch = unwatched,
-    tell: Tell = untold,
+    archive: Archive, trials: Sequence[Trial], jobs: int, watch: Watch = unwatched, tell: Tell = untold
 ) -> list[Row]:
-    """Play every trial of every player, ``jobs`` at a time, going on where an earlier run stopped.
-    ``curve.csv`` and ``seconds.csv`` grow with each round, whoever finishes first; what other players
-    have left in them stays."""
-    truth, first = Truth.of(archive), next(iter(players.values())).plan
-    stage = Stage.of(archive, backbones.load(first.backbone), first, watch)  # encoded before they start
-    where = (str(out), str(archive.root), str(archive.folder))
-    tasks = [
-        Task(name, simulation, trial, inner, *where)
-        for trial in range(trials)
-        for name, simulation in players.items()
+    """Play every trial, ``jobs`` at a time, from where it stands. ``curve.csv`` and ``seconds.csv`` grow with each
+    round. What other players have left there stays."""
+    oracle = Oracle.of(archive)
+    out = trials[0].out
+    settings = trials[0].player.settings
+    backbone = backbones.load(settings.backbone)
+    frozen = encode.inputs(archive, backbone, "head", watch("encoding"), settings.views)
+    encode.inputs(archive, backbone, settings.depth, watch("encoding"), settings.views)  # type: ignore[arg-type]
+    splits = {trial.number: trial.split(archive) for trial in trials}
+    untrained = [
+        {"player": "frozen", "strategy": "frozen", "trial": number, "round": 0, "bits": 0}
+        | score(unit(frozen), split, oracle.classes)
+        for number, split in splits.items()
     ]
-    splits = [replace(tasks[0], trial=trial).split(archive) for trial in range(trials)]
-    frozen = [
-        {"player": "frozen", "strategy": "frozen", "trial": trial, "round": 0, "bits": 0}
-        | score(unit(stage.frozen), split, truth.classes)
-        for trial, split in enumerate(splits)
-    ]
-    about = _about(archive, truth, players, trials, inner)
+    about = _about(archive, oracle, trials)
     with _alone(out, about):
         order = ["frozen", *about["players"]]
-        for trial, split in enumerate(splits):
-            _write_split(out / "splits" / f"trial-{trial}.csv", archive, split)
+        for number, split in splits.items():
+            _write_split(out / "splits" / f"trial-{number}.csv", archive, split)
         write_text(out / "run.json", json.dumps(about, indent=1))
-        for played in _played(tasks, jobs, watch, tell):
-            times = [{**{name: row[name] for name in KEY}, **seconds} for row, seconds in played]
-            _update(out / "curve.csv", [*frozen, *(row for row, _ in played)], FIELDS, order)
-            _update(out / "seconds.csv", times, (*KEY, *report.STEPS), order)
-    return report.read(out / "curve.csv")
+        for played in _played(trials, jobs, watch, tell):
+            rows = [trial.row(record) for trial, records in played.items() for record in records]
+            _update(out / "curve.csv", [*untrained, *rows], COLUMNS, order)
+            times = [
+                {"player": trial.name, "trial": trial.number, "round": record.number, **record.seconds}
+                for trial, records in played.items()
+                for record in records
+            ]
+            _update(out / "seconds.csv", times, (*KEY, *STEPS), order)
+    return read(out / "curve.csv")
+
+
+def _played(
+    trials: Sequence[Trial], jobs: int, watch: Watch, tell: Tell
+) -> Iterator[dict[Trial, list[Record]]]:
+    """All records so far, each time there are more."""
+    progress = watch("playing")
+    total = sum(trial.player.rounds + 1 for trial in trials)
+    records: dict[Trial, list[Record]] = {trial: [] for trial in trials}
+    executor = get_reusable_executor(jobs, initializer=_start_process, initargs=(os.getpid(),))
+    pending = {executor.submit(_play, trial) for trial in trials}
+    try:
+        while True:
+            done, pending = wait(pending, timeout=2.0, return_when=FIRST_COMPLETED)
+            before = sum(map(len, records.values()))
+            for trial, known in records.items():
+                if len(known) <= trial.player.rounds:
+                    for record in trial.records()[len(known) :]:
+                        known.append(record)
+                        tell({**trial.row(record), "seconds": sum(record.seconds.values())})
+            count = sum(map(len, records.values()))
+            progress(count, total)
+            if count > before:
+                yield records
+            for future in done:
+                future.result()
+            if not pending:
+                return
+    except BaseException:
+        executor.shutdown(wait=False, kill_workers=True)
+        raise
+
+
+def _start_process(parent: int) -> None:
+    """In each process before its first trial: end when the parent is gone; what was finished is on disk."""
+
+    def leave_with_parent() -> None:
+        while os.getppid() == parent:
+            threading.Event().wait(1.0)
+        os._exit(1)
+
+    threading.Thread(target=leave_with_parent, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-c: the parent ends this process
+
+
+def _play(trial: Trial) -> None:
+    """One trial from where it stands to its end, in one thread."""
+    import torch
+
+    torch.set_num_threads(1)
+    settings = trial.player.settings
+    with threadpool_limits(1):
+        archive = reopen(trial.root, trial.cache, settings.px)
+        backbone = _backbone(settings.backbone)
+        split = trial.split(archive)
+        oracle = Oracle.of(archive, trial.player.noise, settings.seed)
+        trial.folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(trial.folder / "playing.lock"):  # a process whose parent was killed may not have ended
+            campaign = trial.player.open(trial.folder, archive, split, backbone)
+            for _ in play(campaign, trial.player, oracle, split, backbone, pinned=trial.pinned):
+                pass
+            campaign.close()
+
+
+@lru_cache(maxsize=1)
+def _backbone(name: str) -> Backbone:
+    return backbones.load(name)
+
+
+# -- files -------------------------------------------------------------------------------------------
+
+
+def _about(archive: Archive, oracle: Oracle, trials: Sequence[Trial]) -> dict[str, Any]:
+    """``run.json``: what was played on which images, with which versions."""
+    first = trials[0].player.settings
+    return {
+        "archive": {
+            "name": archive.root.name,
+            "images": len(archive),
+            "classes": len(oracle.names),
+            "skipped": [list(entry) for entry in archive.skipped],
+            "duplicates": [[archive.paths[i] for i in group] for group in archive.duplicates],
+        },
+        "inner": trials[0].inner,
+        "network": {name: getattr(first, name) for name in ("backbone", "depth", "views", "px")},
+        "seed": first.seed,
+        "trials": 1 + max(trial.number for trial in trials),
+        "players": {trial.name: asdict(trial.player) for trial in reversed(trials)},
+        "versions": versions(),
+    }
+
+
+def versions() -> dict[str, str]:
+    packages = ("anneal", "numpy", "scipy", "scikit-learn", "torch", "transformers", "pillow")
+    return {"python": platform.python_version()} | {name: version(name) for name in packages}
 
 
 @contextmanager
 def _alone(out: Path, about: dict[str, Any]) -> Iterator[None]:
-    """Nobody else writes here; and what is here was made of the same images in the same way. Players of
-    an earlier run join those of this one."""
-    with disk(out):
+    """Nobody else writes here, and what is here comes from the same images, network and seed. Players of an
+    earlier run stay beside those of this one."""
+    with explain_disk_errors(out):
         out.mkdir(parents=True, exist_ok=True)
-    with FileLock(out / "reproduce.lock"):
+    with FileLock(out / "run.lock"):
         if (out / "run.json").exists():
             before = json.loads((out / "run.json").read_text(encoding="utf-8"))
-            if changed := [name for name in ("archive", "inner", "network") if before[name] != about[name]]:
+            same = ("archive", "inner", "network", "seed")
+            changed = [name for name in same if before.get(name) != json.loads(json.dumps(about[name]))]
+            if changed:
                 raise UsageError(f"{out} holds a run with another {', '.join(changed)}: give a new --out.")
             about["players"] = {**before["players"], **about["players"]}
             about["trials"] = max(about["trials"], before["trials"])
@@ -160,130 +279,32 @@ def _alone(out: Path, about: dict[str, Any]) -> Iterator[None]:
 
 def _update(file: Path, rows: Sequence[Row], columns: Sequence[str], order: Sequence[str]) -> None:
     """Write these rows among those that are there, in the order of the players."""
-    found: dict[tuple[int, int, int], Row] = {}
+
+    def place(row: Row) -> tuple[int, int, int]:
+        return order.index(row["player"]), int(row["trial"]), int(row["round"])
+
+    by_place: dict[tuple[int, int, int], Row] = {}
     if file.exists():
         with file.open(encoding="utf-8", newline="") as lines:
-            found = {_place(row, order): row for row in csv.DictReader(lines)}
-    found |= {_place(row, order): row for row in rows}
-    write_text(file, to_csv([found[place] for place in sorted(found)], columns))
+            by_place = {place(row): row for row in csv.DictReader(lines)}
+    by_place |= {place(row): row for row in rows}
+    write_text(file, to_csv([by_place[at] for at in sorted(by_place)], columns))
 
 
-def _place(row: Row, order: Sequence[str]) -> tuple[int, int, int]:
-    return order.index(row["player"]), int(row["trial"]), int(row["round"])
-
-
-def _played(tasks: Sequence[Task], jobs: int, watch: Watch, tell: Tell) -> Iterator[Played]:
-    """All rounds so far, each time there are more."""
-    progress = watch("playing")
-    total = sum(task.simulation.rounds + 1 for task in tasks)
-    found: dict[Task, Played] = {task: [] for task in tasks}
-    # A fresh interpreter for each: a forked one would inherit the locks of torch's threads.
-    context = get_context("spawn")
-    stop = context.Event()
-    with ProcessPoolExecutor(jobs, context, _begin, (os.getpid(), stop)) as pool:
-        pending = {pool.submit(_play, task) for task in tasks}
-        try:
-            while True:
-                done, pending = wait(pending, timeout=2.0, return_when=FIRST_COMPLETED)
-                before = sum(map(len, found.values()))
-                for task, rounds in found.items():
-                    if len(rounds) <= task.simulation.rounds:
-                        for row, seconds in task.rounds()[len(rounds) :]:
-                            rounds.append((row, seconds))
-                            tell({**row, "strategy": row["player"], "seconds": sum(seconds.values())})
-                played = [entry for rounds in found.values() for entry in rounds]
-                progress(len(played), total)
-                if len(played) > before:
-                    yield played
-                for future in done:
-                    future.result()
-                if not pending:
-                    return
-        except BaseException:
-            stop.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def _begin(parent: int, stop: Event) -> None:
-    """In each process before its first trial."""
-
-    def leave() -> None:
-        while os.getppid() == parent and not stop.wait(1.0):
-            pass
-        os._exit(1)  # nobody waits for more; what was finished is on disk
-
-    threading.Thread(target=leave, daemon=True).start()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # ctrl-c: the parent says what there is to say
-    _one_thread()
-
-
-def _one_thread() -> None:
-    import torch
-
-    torch.set_num_threads(1)
-    threadpool_limits(1)  # and NumPy's
-
-
-@lru_cache(maxsize=1)
-def _stage(root: str, kept: str, plan: Plan) -> Stage:
-    archive = reopen(Path(root), Path(kept), plan.px)
-    return Stage.of(archive, backbones.load(plan.backbone), plan)
-
-
-def _play(task: Task) -> None:
-    """One campaign from where it stands to its end."""
-    plan = task.plan
-    stage = _stage(task.root, task.kept, replace(Plan(), **_network(plan)))
-    split = task.split(stage.archive)
-    task.folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(task.folder / "playing.lock"):  # a process whose parent was killed may be at it yet
-        campaign = campaign_at(task.folder, stage.archive, plan, split.train)
-        for _ in play(stage, campaign, split, task.simulation, task.trial):
-            pass
-        campaign.close()
-
-
-def spaces(wanted: Sequence[tuple[Task, int]]) -> list[Floats]:
-    """Every image in the space of a past round of each task, learnt again as it was played."""
-    with ProcessPoolExecutor(1, get_context("spawn"), _one_thread) as pool:
-        return list(pool.map(_vectors, *zip(*wanted, strict=True)))
-
-
-def _vectors(task: Task, number: int) -> Floats:
-    stage = _stage(task.root, task.kept, replace(Plan(), **_network(task.plan)))
-    campaign = Campaign.open(task.folder)
-    vectors = replay(stage, campaign, number).vectors
-    campaign.close()
-    return vectors
-
-
-def _network(plan: Plan) -> dict[str, Any]:
-    """What the encoded archive depends on."""
-    return {name: getattr(plan, name) for name in ("backbone", "depth", "views", "px")}
+def to_csv(rows: Iterable[Row], columns: Sequence[str]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({name: f"{v:.6g}" if isinstance(v, float) else v for name, v in row.items()})
+    return text.getvalue()
 
 
 def _write_split(path: Path, archive: Archive, split: Split) -> None:
-    """A manifest: put into the archive's folder, it gives anyone the same three parts."""
+    """A manifest: in the archive's folder it gives anyone the same three parts."""
     part = {int(i): name for name in SPLITS for i in getattr(split, name)}
     rows = [
         {"path": archive.paths[i], "class": archive.labels[i], "split": name}
         for i, name in sorted(part.items())
     ]
-    with disk(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, to_csv(rows, ("path", "class", "split")))
-
-
-def _about(
-    archive: Archive, truth: Truth, players: Mapping[str, Simulation], trials: int, inner: bool
-) -> dict[str, Any]:
-    first = next(iter(players.values())).plan
-    return {
-        "archive": {"name": archive.root.name, "images": len(archive), "classes": len(truth.names)},
-        "trials": trials,
-        "inner": inner,
-        "network": {**_network(first), "seed": first.seed},
-        "players": {name: asdict(simulation) for name, simulation in players.items()},
-        "versions": versions(),
-    }
+    write_text(path, to_csv(rows, ("path", "class", "split")))

@@ -1,0 +1,1 @@
+"""The method as pure functions on NumPy and SciPy arrays: no files, no torch, no campaign."""

@@ -1,15 +1,15 @@
-"""How good retrieval is, from the answers to questions that were drawn at random; arrays only.
+"""How good retrieval is, estimated from the answers to held-out questions. Arrays only.
 
-A few of the questions are not chosen to teach but drawn by lot: an image at random, then one of its
-neighbours, at a rank drawn within strata (``STRATA``). Their answers are never learnt from, so what they
-say of a model is not flattered. With r(q) the five nearest of image q,
+A few questions are not chosen to teach but drawn at random: an image, then one of its neighbours, at a
+rank drawn within strata (``STRATA``). The model never learns from their answers, so the estimate is
+honest. With r(q) the five nearest of image q,
 
     P@5 = mean over q and over r in r(q) of [q and r are similar]
 
-and pairs of which the answers (not the drawn ones) already tell the verdict are counted exactly; only the
-rest is estimated. A pair drawn for an early model says something of a later one too: it is weighted by
-how likely the later model's five nearest contain it against how likely it was to be drawn by any of the
-models so far (importance sampling with the balance heuristic), so no answer is ever wasted.
+Pairs whose verdict follows from the other answers are counted exactly, and only the rest is estimated.
+A pair drawn for an early model also counts for a later one. Its weight is the probability that the later
+model's five nearest contain it, divided by the expected number of draws of it over all models so far
+(importance sampling with the balance heuristic).
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from anneal.method.mining import pairwise
 from anneal.pairs import Floats, Ids, Pairs, Verdict
 
 K = 5
 STRATA = ((0.6, K), (0.2, 25), (0.1, 125), (0.1, 2**62))
-"""(share of the questions, the rank at which the stratum ends): similar pairs are the near ones."""
+"""(share of the questions, the rank at which the stratum ends). Most similar pairs are near ones."""
 Z = 1.96  # 95 %
 
 
@@ -38,175 +39,187 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Places:
-    """Where pairs stand in a model: b's rank among a's neighbours (0 is the nearest), a's among b's."""
+class Ranks:
+    """Pairs as one model sees them."""
 
-    ab: Ids
-    ba: Ids
-    score: Floats
+    ab: Ids  # the rank of b among the neighbours of a; 0 is the nearest
+    ba: Ids  # the rank of a among the neighbours of b
+    score: Floats  # the similarity
 
 
 def draw(vectors: Floats, images: Ids, n: int, rng: np.random.Generator, strip: int = 64) -> Pairs:
-    """n pairs by lot, each: a stratum, an image, a neighbour of it within the stratum. One may come twice."""
-    strata = _strata(len(images))
-    shares = np.array([share for share, _, _ in strata])
-    picked = rng.choice(len(strata), n, p=shares / shares.sum())
-    low, high = (np.array([s[i] for s in strata])[picked] for i in (1, 2))
-    anchors, rank = rng.integers(0, len(images), n), rng.integers(low, high)
-    found = np.empty(n, dtype=np.int64)
+    """n random pairs: for each a stratum, an image, and a neighbour within the stratum. Pairs may repeat."""
+    shares, starts, ends = _strata(len(images))
+    stratum = rng.choice(len(shares), n, p=shares)
+    anchors = rng.integers(0, len(images), n)
+    rank = rng.integers(starts[stratum], ends[stratum])
+    neighbours = np.empty(n, dtype=np.int64)
     for i in range(0, n, strip):
-        some = slice(i, i + strip)
-        s = np.asarray(vectors[images[anchors[some]]] @ vectors[images].T)
-        s[np.arange(len(s)), anchors[some]] = -np.inf  # an image is no neighbour of its own
+        rows = slice(i, i + strip)
+        s = np.asarray(vectors[images[anchors[rows]]] @ vectors[images].T)
+        s[np.arange(len(s)), anchors[rows]] = -np.inf  # an image is not its own neighbour
         order = np.argsort(-s, axis=1, kind="stable")
-        found[some] = np.take_along_axis(order, rank[some, None], axis=1)[:, 0]
-    return Pairs.of(images[anchors], images[found])
+        neighbours[rows] = np.take_along_axis(order, rank[rows, None], axis=1)[:, 0]
+    return Pairs.of(images[anchors], images[neighbours])
 
 
-def places(vectors: Floats, images: Ids, pairs: Pairs, strip: int = 64) -> Places:
-    """Where these pairs stand, among ``images``, in the space of ``vectors``."""
-    ranks = {}
-    for name, (rows, others) in {"ab": (pairs.a, pairs.b), "ba": (pairs.b, pairs.a)}.items():
-        rank = np.empty(len(pairs), dtype=np.int64)
-        for i in range(0, len(pairs), strip):
-            one, other = rows[i : i + strip, None], others[i : i + strip, None]
-            s = np.asarray(vectors[one[:, 0]] @ vectors[images].T)
-            own = np.take_along_axis(s, np.searchsorted(images, other), axis=1)
-            before = (s > own) | ((s == own) & (images < other))
-            rank[i : i + strip] = (before & (images != one)).sum(axis=1)
-        ranks[name] = rank
-    score = np.einsum("pd,pd->p", vectors[pairs.a], vectors[pairs.b])
-    return Places(ranks["ab"], ranks["ba"], score)
+def ranks(vectors: Floats, images: Ids, pairs: Pairs, strip: int = 64) -> Ranks:
+    """The ranks of these pairs among the sorted ``images``, in the space of ``vectors``."""
+    ab = _rank(vectors, images, pairs.a, pairs.b, strip)
+    ba = _rank(vectors, images, pairs.b, pairs.a, strip)
+    return Ranks(ab, ba, pairwise(vectors, pairs))
 
 
-def _strata(n: int) -> list[tuple[float, int, int]]:
-    """(share, first rank, end) of those that n images have."""
-    ends = [min(end, n - 1) for _, end in STRATA]
-    starts = [0, *ends[:-1]]
-    return [
-        (share, start, end)
-        for (share, _), start, end in zip(STRATA, starts, ends, strict=True)
-        if start < end
-    ]
+def _rank(vectors: Floats, images: Ids, anchors: Ids, neighbours: Ids, strip: int) -> Ids:
+    """The rank of each neighbour for its anchor. Of equally similar images the smaller id comes first."""
+    rank = np.empty(len(anchors), dtype=np.int64)
+    for i in range(0, len(anchors), strip):
+        anchor = anchors[i : i + strip, None]
+        neighbour = neighbours[i : i + strip, None]
+        s = np.asarray(vectors[anchor[:, 0]] @ vectors[images].T)
+        own = np.take_along_axis(s, np.searchsorted(images, neighbour), axis=1)
+        before = (s > own) | ((s == own) & (images < neighbour))
+        rank[i : i + strip] = (before & (images != anchor)).sum(axis=1)
+    return rank
 
 
-def density(at: Places, n: int) -> Floats:
-    """How likely one draw is to be each of these pairs, in a model in which they stand so."""
-    strata = _strata(n)
-    total = sum(share for share, _, _ in strata)
-    found = np.zeros(len(at.ab))
-    for share, start, end in strata:
-        for rank in (at.ab, at.ba):
-            found += ((rank >= start) & (rank < end)) * share / total / (n * (end - start))
-    return found
+def _strata(n: int) -> tuple[Floats, Ids, Ids]:
+    """The shares, first ranks and end ranks of the strata that n images have; the shares sum to one."""
+    shares = np.array([share for share, _ in STRATA])
+    ends = np.array([min(end, n - 1) for _, end in STRATA])
+    starts = np.concatenate([[0], ends[:-1]])
+    some = starts < ends
+    return shares[some] / shares[some].sum(), starts[some], ends[some]
+
+
+def draw_density(ranks: Ranks, n: int) -> Floats:
+    """The probability that one draw, from a model with these ranks of n images, is each of these pairs."""
+    density = np.zeros(len(ranks.ab))
+    for share, start, end in zip(*_strata(n), strict=True):
+        for rank in (ranks.ab, ranks.ba):
+            inside = (rank >= start) & (rank < end)
+            density += inside * share / (n * (end - start))
+    return density
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """The drawn questions that were answered: where each stands in every model that was drawn from, and
-    how many draws each of those models made."""
+class HeldOutDraws:
+    """The held-out questions that have an answer, with the ranks and the draws of each model."""
 
     similar: NDArray[np.bool_]  # (m,)
-    places: Sequence[Places]  # one a model, each of m pairs
-    draws: Sequence[int]  # one a model
+    ranks: Sequence[Ranks]  # one per model, each of the m pairs
+    draws: Sequence[int]  # one per model: how many pairs were drawn from it
 
-    def chance(self, n: int) -> Floats:
-        """(m,) how often each pair was to be expected among all draws: Σ_k draws_k · density_k"""
+    def expected(self, n: int) -> Floats:
+        """(m,) how often each pair is expected among all draws: Σ_k draws_k · density_k"""
         total = np.zeros(len(self.similar))
-        for at, draws in zip(self.places, self.draws, strict=True):
-            if draws:
-                total += draws * density(at, n)
+        for ranks, draws in zip(self.ranks, self.draws, strict=True):
+            total += draws * draw_density(ranks, n)
         return total
 
 
-def share(weights: Floats, similar: NDArray[np.bool_]) -> Estimate:
-    """The weighted share of similar pairs, and Wilson's interval at Kish's effective number of answers."""
-    if not weights.sum():
-        return Estimate(0.5, 0.0, 1.0)  # nothing is known
-    p = float((weights * similar).sum() / weights.sum())
+def weighted_share(weights: Floats, similar: NDArray[np.bool_]) -> Estimate:
+    """The weighted share of similar pairs, with Wilson's interval at an effective number of answers.
+
+    That number is Kish's, or less where the weights depend on the verdicts.
+    """
     total = weights.sum()
+    if not total:
+        return Estimate(0.5, 0.0, 1.0)  # nothing is known
+    p = float((weights * similar).sum() / total)
     m = float(total**2 / np.square(weights).sum())
-    spread = np.square(weights * (similar - p)).sum()  # weights and verdicts may hang together
+    spread = np.square(weights * (similar - p)).sum()
     if spread:
         m = min(m, float(p * (1 - p) * total**2 / spread))
     centre = (p + Z**2 / (2 * m)) / (1 + Z**2 / m)
     half = Z * np.sqrt(p * (1 - p) / m + Z**2 / (4 * m**2)) / (1 + Z**2 / m)
-    low, high = min(centre - half, p), max(centre + half, p)  # which they are, but for the last digit
+    low = min(centre - half, p)  # p is inside the interval, except for rounding
+    high = max(centre + half, p)
     return Estimate(p, max(low, 0.0), min(high, 1.0))
 
 
 def precision_at_5(
-    drawn: Drawn, at: Places, open_: NDArray[np.bool_], n: int, top: NDArray[np.int8]
+    drawn: HeldOutDraws, ranks: Ranks, unsettled: NDArray[np.bool_], n: int, top: NDArray[np.int8]
 ) -> Estimate:
-    """P@5 of a model in which the drawn pairs stand ``at``; ``open_`` marks those whose verdict the other
-    answers do not tell, ``top`` holds what they tell of (queries, 5) results: 0 where nothing."""
-    settled = (top == Verdict.SIMILAR) | (top == Verdict.DISSIMILAR)
-    known, hits = settled.mean(), (top == Verdict.SIMILAR).mean()
-    near = (at.ab < K).astype(float) + (at.ba < K)  # a pair may be in it both ways
-    weights = np.where(open_, near / np.maximum(drawn.chance(n), 1e-300), 0.0)
-    rest = share(weights, drawn.similar)
-    low, value, high = (float(hits + (1 - known) * x) for x in (rest.low, rest.value, rest.high))
+    """P@5 of a model in which the drawn pairs have these ``ranks``.
+
+    ``unsettled`` marks the drawn pairs whose verdict does not follow from the other answers. ``top`` holds
+    the verdicts that do follow for (queries, 5) results: 0 where none does.
+    """
+    hits = (top == Verdict.SIMILAR).mean()
+    unknown = 1 - ((top == Verdict.SIMILAR) | (top == Verdict.DISSIMILAR)).mean()
+    near = (ranks.ab < K).astype(float) + (ranks.ba < K)  # a pair may count in both directions
+    weights = np.where(unsettled, near / np.maximum(drawn.expected(n), 1e-300), 0.0)
+    rest = weighted_share(weights, drawn.similar)
+    value, low, high = (float(hits + unknown * share) for share in (rest.value, rest.low, rest.high))
     return Estimate(value, low, high)
 
 
 def precision_of_similar(
-    drawn: Drawn, at: Places, open_: NDArray[np.bool_], n: int, threshold: float
+    drawn: HeldOutDraws, ranks: Ranks, unsettled: NDArray[np.bool_], n: int, cutoff: float
 ) -> Estimate:
-    """Of the pairs the model calls similar and nobody's answers have settled, the share that are."""
-    called = (at.score >= threshold) & open_
-    weights = np.where(called, 1 / np.maximum(drawn.chance(n), 1e-300), 0.0)
-    return share(weights, drawn.similar)
+    """Of the pairs the model calls similar, and whose verdict is not settled, the share that is similar."""
+    called = (ranks.score >= cutoff) & unsettled
+    weights = np.where(called, 1 / np.maximum(drawn.expected(n), 1e-300), 0.0)
+    return weighted_share(weights, drawn.similar)
 
 
 def worse(similar: NDArray[np.bool_], new: Floats, old: Floats) -> bool:
-    """Whether a new model tells the pairs that were judged apart less well than another: by the area under
-    the ROC curve of their similarities in each, the chance that a similar pair is more similar than a
-    dissimilar one. The same pairs, so it is the difference that counts, and it must be below zero by two
-    standard errors (DeLong et al. 1988); with fewer than five of either kind nothing is said."""
-    kinds = (similar.sum(), (~similar).sum())
-    if min(kinds) < 5:
+    """Whether the similarities of a new model separate the judged pairs worse than those of an old one.
+
+    The measure is the area under the ROC curve. Both models are measured on the same pairs, so the test
+    is on the difference: it must be below zero by two standard errors (DeLong et al. 1988). With fewer
+    than five pairs of either kind the result is False.
+    """
+    count_similar = similar.sum()
+    count_dissimilar = (~similar).sum()
+    if min(count_similar, count_dissimilar) < 5:
         return False
-    ahead = _ahead(similar, new) - _ahead(similar, old)  # (similar, dissimilar)
-    errors = [
-        part.var(ddof=1) / n for part, n in zip((ahead.mean(axis=1), ahead.mean(axis=0)), kinds, strict=True)
-    ]
-    return bool(ahead.mean() < -2 * np.sqrt(sum(errors)) and ahead.mean() < 0)
+    difference = _ordered(similar, new) - _ordered(similar, old)  # (similar, dissimilar)
+    variance = difference.mean(axis=1).var(ddof=1) / count_similar
+    variance += difference.mean(axis=0).var(ddof=1) / count_dissimilar
+    return bool(difference.mean() < -2 * np.sqrt(variance) and difference.mean() < 0)
 
 
-def _ahead(similar: NDArray[np.bool_], s: Floats) -> Floats:
-    """1 where a similar pair is more similar than a dissimilar one, ½ where they tie, else 0."""
-    found: Floats = (np.sign(s[similar][:, None] - s[~similar][None, :]) + 1) / 2
-    return found
+def _ordered(similar: NDArray[np.bool_], s: Floats) -> Floats:
+    """1 where a similar pair has a higher similarity than a dissimilar one, ½ where they tie, else 0."""
+    ordered: Floats = (np.sign(s[similar][:, None] - s[~similar][None, :]) + 1) / 2
+    return ordered
 
 
 def advice(answers: Sequence[int], estimates: Sequence[Estimate]) -> tuple[bool, str]:
-    """Whether to stop, and why: the estimates of P@5 of the models so far, and how many answers each had.
-    Each is uncertain, so two models in a row must say that the last third of the answers brought nothing."""
+    """Whether to stop, and why, from the number of answers of each model so far and its P@5.
+
+    Each estimate is uncertain. So two models in a row must show no gain from the last third of the answers.
+    """
     if len(estimates) < 5:
-        return False, "Too early to say: a few rounds are needed to see how quality grows."
+        return False, "Too early to say: it takes a few rounds to see how quality grows."
     now = estimates[-1]
-    if now.high - now.low > 0.2:
-        width = round(100 * (now.high - now.low))
-        return False, f"Too early to say: P@5 is known within {width} points only. Go on."
-    (gain, last), (earlier, _) = (_gain(answers[:end], estimates[:end]) for end in (None, -1))
-    if max(gain, earlier) < 0.01:
+    width = now.high - now.low
+    if width > 0.2:
+        points = round(100 * width)
+        return False, f"Too early to say: P@5 is known only to within {points} points. Keep answering."
+    gain, last = _gain(answers, estimates)
+    gain_before, _ = _gain(answers[:-1], estimates[:-1])
+    if max(gain, gain_before) < 0.01:
         return True, (
             f"P@5 has levelled off near {now.value:.2f} ({now.low:.2f} to {now.high:.2f}): the last {last} "
-            f"answers changed it by {100 * gain:+.0f} points. You may stop here."
+            f"answers changed it by {100 * gain:+.0f} points. You can stop here."
         )
-    return False, f"Still moving: {100 * gain:+.0f} points of P@5 in the last {last} answers."
+    return False, f"P@5 is still changing: {100 * gain:+.0f} points in the last {last} answers."
 
 
 def _gain(answers: Sequence[int], estimates: Sequence[Estimate]) -> tuple[float, int]:
-    """What the last third of the answers brought, and how many they are."""
+    """The gain in P@5 over about the last third of the answers, and the number of those answers."""
     since = min(int(np.searchsorted(answers, answers[-1] * 2 / 3)), len(estimates) - 3)
     return estimates[-1].value - estimates[since].value, answers[-1] - answers[since]
 
 
 def kappa(one: Sequence[int], other: Sequence[int]) -> tuple[float, float | None]:
-    """Agreement of two people on the same pairs, and Cohen's κ: agreement beyond chance,
-    (p_o − p_e) / (1 − p_e). None where both always said the same one thing."""
-    x, y = np.asarray(one), np.asarray(other)
+    """The agreement of two people on the same pairs, and Cohen's κ = (p_o − p_e) / (1 − p_e), the
+    agreement beyond chance. κ is None if both always give the same single verdict."""
+    x = np.asarray(one)
+    y = np.asarray(other)
     observed = float((x == y).mean())
     expected = float(sum((x == v).mean() * (y == v).mean() for v in Verdict))
     return observed, None if expected == 1 else (observed - expected) / (1 - expected)

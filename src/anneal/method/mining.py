@@ -1,7 +1,7 @@
-"""The p best of *all* pairs that are not known yet, block by block, in bounded memory.
+"""The p best of *all* unknown pairs, in bounded memory.
 
-n images have n²/2 pairs, far too many to hold. A block of them, scored by one call, is looked at
-and forgotten; only the p best so far are kept. Higher means ask first.
+n images have about n²/2 pairs, too many to hold. One call scores a block of them, and only the p best
+so far are kept. Higher means ask first.
 """
 
 from __future__ import annotations
@@ -39,70 +39,63 @@ class Mined:
 
 
 def mine(
-    images: Ids,
-    scorer: Scorer,
-    known: Relations,
-    p: int,
-    rng: np.random.Generator,
-    block: int = 1024,
+    images: Ids, scorer: Scorer, known: Relations, p: int, rng: np.random.Generator, block: int = 1024
 ) -> Mined:
-    """The p unknown pairs among ``images`` with the highest scores, fewer if there are no more.
+    """The p unknown pairs among ``images`` with the highest scores; fewer if there are not p.
 
-    Equal scores are ordered by a number that the generator gives each pair, so that neither the
-    size of a block nor the order of the images decides between them.
+    Equal scores are ordered by a hash of the pair with a salt from ``rng``. So neither the block size
+    nor the order of the images affects the result.
     """
     images = np.unique(images)
     salt = rng.integers(0, 2**63, dtype=np.uint64)
-    kept = _Best(p, salt)
-    for i in range(0, len(images), block):
-        rows = images[i : i + block]
-        for j in range(i, len(images), block):
-            columns = images[j : j + block]
-            scores = np.asarray(scorer(rows, columns))
-            wanted = known.among(rows, columns) == UNKNOWN
-            wanted &= scores >= kept.floor
-            if i == j:
-                wanted &= np.tri(len(rows), k=-1, dtype=bool).T  # each pair once, none with itself
-            at = np.nonzero(wanted)
-            kept.add(rows[at[0]], columns[at[1]], scores[at])
-    return kept.sorted()
+    best = _Best(p, salt)
+    for rows, columns, verdicts in known.blocks(images, block):
+        scores = np.asarray(scorer(rows, columns))
+        wanted = (verdicts == UNKNOWN) & (scores >= best.floor)
+        i, j = np.nonzero(wanted)
+        best.add(rows[i], columns[j], scores[i, j])
+    return best.sorted()
 
 
 class _Best:
-    """The best p so far: candidates pile up and are cut back when they are twice too many."""
+    """The best p pairs so far. Pairs pile up and are cut back to p when there are more than 2p."""
 
     def __init__(self, p: int, salt: np.uint64) -> None:
-        self.p, self.salt = p, salt
-        self.floor = -np.inf
-        self.a = self.b = np.empty(0, dtype=np.int64)
+        self.p = p
+        self.salt = salt
+        self.floor = -np.inf  # a lower score cannot be among the best p
+        self.a: Ids = np.empty(0, dtype=np.int64)
+        self.b: Ids = np.empty(0, dtype=np.int64)
         self.scores: Floats = np.empty(0)
 
     def add(self, a: Ids, b: Ids, scores: Floats) -> None:
-        self.a, self.b = np.concatenate([self.a, a]), np.concatenate([self.b, b])
+        self.a = np.concatenate([self.a, a])
+        self.b = np.concatenate([self.b, b])
         self.scores = np.concatenate([self.scores, scores])
         if len(self.a) > 2 * self.p:
             self._cut()
 
-    def _cut(self) -> None:
-        if len(self.a) > self.p > 0:
-            floor = np.partition(self.scores, -self.p)[-self.p]
-            near = np.flatnonzero(self.scores >= floor)  # the p best, and whoever ties the last
-            order = np.lexsort((_shuffled(self.a[near], self.b[near], self.salt), -self.scores[near]))
-            best = near[order[: self.p]]
-            self.floor = float(floor)
-        else:
-            best = np.lexsort((_shuffled(self.a, self.b, self.salt), -self.scores))[: self.p]
-        self.a, self.b, self.scores = self.a[best], self.b[best], self.scores[best]
-
     def sorted(self) -> Mined:
         self._cut()
-        order = np.lexsort((_shuffled(self.a, self.b, self.salt), -self.scores))
-        return Mined(Pairs(self.a[order], self.b[order]), self.scores[order])
+        return Mined(Pairs(self.a, self.b), self.scores)
+
+    def _cut(self) -> None:
+        """Keep the best p, best first."""
+        if len(self.a) > self.p > 0:
+            self.floor = float(np.partition(self.scores, -self.p)[-self.p])
+            self._keep(np.flatnonzero(self.scores >= self.floor))  # p, and more where the last one ties
+        order = np.lexsort((_hash(self.a, self.b, self.salt), -self.scores))
+        self._keep(order[: self.p])
+
+    def _keep(self, rows: Ids) -> None:
+        self.a = self.a[rows]
+        self.b = self.b[rows]
+        self.scores = self.scores[rows]
 
 
-def _shuffled(a: Ids, b: Ids, salt: np.uint64) -> NDArray[np.uint64]:
-    """A number for each pair that looks random and depends on nothing but the pair and the salt
-    (two rounds of the splitmix64 finaliser)."""
+def _hash(a: Ids, b: Ids, salt: np.uint64) -> NDArray[np.uint64]:
+    """A pseudo-random number for each pair, from the pair and the salt alone: two rounds of the splitmix64
+    finaliser."""
     x = a.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + salt
     for more in (b.astype(np.uint64), np.uint64(0)):
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

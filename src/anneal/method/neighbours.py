@@ -1,4 +1,4 @@
-"""Nearest neighbours by cosine similarity. Exact."""
+"""Exact nearest neighbours by cosine similarity."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from anneal.pairs import Floats, Ids
 
 @dataclass(frozen=True)
 class Ranking:
-    """For each query its results, best first: image ids and similarities, (queries, k) each."""
+    """The results of each query, best first: image ids and similarities, both (queries, k)."""
 
     ids: Ids
     scores: Floats
 
     def __post_init__(self) -> None:
         if self.ids.shape != self.scores.shape or self.ids.ndim != 2:
-            raise ValueError(f"ids are {self.ids.shape} but scores {self.scores.shape}")
+            raise ValueError(f"ids are {self.ids.shape} but scores are {self.scores.shape}")
         if (np.diff(self.scores, axis=1) > 0).any():
-            raise ValueError("a ranking holds its best result first")
+            raise ValueError("a ranking must have its best result first")
 
 
 def nearest(
@@ -28,8 +28,8 @@ def nearest(
 ) -> Ranking:
     """The k of ``images`` (rows of the unit ``vectors``) most similar to each unit query.
 
-    A strip of queries meets a block of images at a time, so memory is bounded by strip × block. Of
-    equally similar images the one with the smaller id comes first.
+    A strip of queries is compared with a block of images at a time, so memory is bounded by strip ×
+    block. Of equally similar images the one with the smaller id comes first.
     """
     images = np.unique(images)
     k = min(k, len(images))
@@ -40,31 +40,32 @@ def nearest(
         best_ids = np.empty((len(some), 0), dtype=np.int64)
         best = np.empty((len(some), 0), dtype=np.float32)
         for j in range(0, len(images), block):
-            here = images[j : j + block]
-            s = some @ vectors[here].T
-            best_ids = np.concatenate([best_ids, np.broadcast_to(here, s.shape)], axis=1)
+            columns = images[j : j + block]
+            s = some @ vectors[columns].T
+            best_ids = np.concatenate([best_ids, np.broadcast_to(columns, s.shape)], axis=1)
             best = np.concatenate([best, s], axis=1)
-            order = _best(best, k)
+            order = _best_columns(best, k)
             best_ids = np.take_along_axis(best_ids, order, axis=1)
             best = np.take_along_axis(best, order, axis=1)
-        ids[i : i + strip], scores[i : i + strip] = best_ids, best
+        ids[i : i + strip] = best_ids
+        scores[i : i + strip] = best
     return Ranking(ids, scores)
 
 
-def _best(scores: Floats, k: int) -> Ids:
-    """Columns of the k best of each row, best first; of equal ones those that come first."""
+def _best_columns(scores: Floats, k: int) -> Ids:
+    """The columns of the k highest scores of each row, best first; of equal scores the first columns."""
     if k >= scores.shape[1]:
         return np.argsort(-scores, axis=1, kind="stable")
     last = -np.partition(-scores, k - 1, axis=1)[:, k - 1 : k]  # the k-th best
-    rows, columns = np.nonzero(scores >= last)  # sorted by row, then column; more than k where some tie
+    rows, columns = np.nonzero(scores >= last)  # ordered by row, then column; more than k where some tie
     order = np.lexsort((columns, -scores[rows, columns], rows))
     start = np.searchsorted(rows, np.arange(len(scores)))
-    found: Ids = columns[order][start[:, None] + np.arange(k)]
-    return found
+    best: Ids = columns[order][start[:, None] + np.arange(k)]
+    return best
 
 
 def unit(vectors: Floats) -> Floats:
-    """Rows scaled to length one; a row of zeros stays."""
+    """The rows scaled to length one; a row of zeros stays as it is."""
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
     scaled: Floats = vectors / np.maximum(length, 1e-12)
     return scaled

@@ -1,11 +1,11 @@
-"""Placing: an image is asked beside the groups it may belong to, the likeliest first, until one takes it in.
+"""``place``: an image is asked beside the groups it may belong to, the likeliest first, until one takes it in.
 
-The answers' closure forms groups. A new image is put beside the nearest member of the most similar group,
-then of the next, and after ``TRIES`` refusals it is a group of its own. Where the space is any good the first
-guess is mostly right, so an image costs little more than one answer and then stands to every member of every
-group as its group does: a similar answer implies the most. Groups that were founded too soon are joined
-later, when it shows that they lay claim to the same images. What to join and which images to place is decided
-once a round (``order``), which group to try after every answer (``place``).
+The closure of the answers forms groups. A new image is shown beside the nearest member of the likeliest group,
+then of the next one. After ``TRIES`` refusals it is a group of its own. A similar answer implies the most: the
+image then relates to every member of every group as its group does. Groups that should be one are joined later.
+
+``plan`` decides once a round which groups to join and in which order to place images; ``pick`` decides after
+every answer which group an image is tried with.
 """
 
 from __future__ import annotations
@@ -14,169 +14,209 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anneal.method.diversity import best_per_cluster
-from anneal.method.groups import NEIGHBOURS, Spread, pool, spread
+from anneal.method.groups import NEIGHBOURS, Membership, candidates, spread_labels
 from anneal.method.mining import cosine, mine
 from anneal.method.neighbours import nearest
 from anneal.method.relations import Relations
-from anneal.method.snapshot import Order, Snapshot
-from anneal.pairs import UNKNOWN, Floats, Ids, Pairs, Verdict
+from anneal.method.snapshot import Agenda, Snapshot
+from anneal.pairs import UNKNOWN, Floats, Ids, Pair, Pairs, Verdict
 
-Pair = tuple[int, int]
-TRIES = 2  # groups that an image is asked beside before it founds one
-CENTRES = 160  # clusters, at most, with an image of each of which a campaign begins
-OVERLAP = 0.2  # from which on two groups may be one
+TRIES = 2  # groups that an image is asked beside before it becomes a group of its own
+CENTRES = 160  # clusters at the start of a campaign, at most
+OVERLAP = 0.2  # two groups that overlap this much may be one
+WIDEN = 4  # images in doubt, for each one that is planned
 
 
-def order(
+# -- once a round ----------------------------------------------------------------------------------
+
+
+def plan(
     snapshot: Snapshot,
     n: int,
     rng: np.random.Generator,
     *,
     join: bool = True,
     soon: bool = True,
-    around: bool = True,
-) -> Order:
-    """What the next n questions are about. Groups to be joined come first, then images to be placed, the
-    most wanted first, one of each of many clusters: the most typical while nothing is known, then those in
-    whose neighbourhood the groups are most doubtful, and the rather if they are likely to find theirs soon.
-    In doubt is where the space as it is and the frozen one tell different groups: what the network has once
-    learnt it no longer doubts, and the frozen features cannot be talked into anything. The neighbourhood
-    counts, for an image that is in doubt alone tells nothing of others."""
-    known, frozen = snapshot.known, snapshot.likely
-    images = pool(snapshot.images, known, rng) if frozen is None else frozen.images
-    left = rng.permutation(images[known.sizes[known.group[images]] == 1])  # the generator breaks ties
-    joins, first = Pairs.none(), left
+    neighbourhood: bool = True,
+) -> Agenda:
+    """Pairs that would join two groups, then all images without a group, the most wanted ones first.
+
+    The three switches are for ablations: do not join; do not prefer images that find their group soon; go
+    by an image's own doubt instead of its neighbourhood's.
+    """
+    known = snapshot.known
+    frozen = snapshot.membership
+    images = candidates(snapshot.images, known, rng) if frozen is None else frozen.images
+    alone = known.sizes[known.group[images]] == 1
+    left = rng.permutation(images[alone])  # the generator breaks ties
     if not np.isin(known.members, images).any():
-        if len(left) > 2:
-            near = density(snapshot.vectors, left)
-            by = np.argsort(-near, kind="stable")
-            centres = best_per_cluster(snapshot.vectors[left[by]], near[by], min(CENTRES, n, len(left)), rng)
-            first = left[by[centres]]
-        return Order(joins, np.concatenate([first, left[~np.isin(left, first)]]))
-    found = spread(snapshot.vectors, images, known)
-    if join:
-        joins = _joins(snapshot, found, n, rng)
-    beside = np.empty((0, TRIES), dtype=np.int64)
-    if len(left) > 2:
-        other = found if frozen is None else frozen
-        rows = np.searchsorted(found.images, left)
-        doubt = found.apart(other)
-        wanted = (other.around(doubt) if around else doubt)[rows]
-        if soon:
-            wanted = wanted * (0.5 + _yield((found.share[rows] + other.share[rows]) / 2))
-        likely = np.argsort(-wanted, kind="stable")[: 4 * n]
-        few = best_per_cluster(snapshot.vectors[left[likely]], wanted[likely], min(n, len(likely)), rng)
-        first = left[likely[few]]
-        beside = _beside(snapshot, found, other, first)
-    return Order(joins, np.concatenate([first, left[~np.isin(left, first)]]), beside)
+        return _ordered(left, _typical(snapshot, left, n, rng))
+    trained = spread_labels(snapshot.vectors, images, known)
+    joins = _joins(snapshot, trained, n, rng) if join else Pairs.none()
+    if len(left) <= 2:
+        return _ordered(left, left, joins)
+    other = trained if frozen is None else frozen
+    wanted = _doubt(trained, other, left, soon, neighbourhood)
+    likely = np.argsort(-wanted, kind="stable")[: WIDEN * n]
+    rows = best_per_cluster(snapshot.vectors[left[likely]], wanted[likely], min(n, len(likely)), rng)
+    first = left[likely[rows]]
+    return _ordered(left, first, joins, _beside(snapshot, trained, other, first))
 
 
-def _yield(share: Floats) -> Floats:
-    """The chance that an image finds a place in two tries, for each question that they take."""
-    best = share.max(axis=1)
-    second = np.partition(share, -2, axis=1)[:, -2] if share.shape[1] > 1 else 0
-    found: Floats = (best + second) / (2 - best)
-    return found
+def _ordered(left: Ids, first: Ids, joins: Pairs | None = None, beside: Ids | None = None) -> Agenda:
+    """An agenda with all images that are left, these ones first."""
+    images = np.concatenate([first, left[~np.isin(left, first)]])
+    none = np.empty((0, TRIES), dtype=np.int64)
+    return Agenda(Pairs.none() if joins is None else joins, images, none if beside is None else beside)
 
 
-def _beside(snapshot: Snapshot, found: Spread, other: Spread, first: Ids) -> Ids:
-    """For each of these images the nearest member of each of its likeliest groups, going by both spaces."""
-    rows, group = np.searchsorted(found.images, first), snapshot.known.group
-    share = found.share[rows] + other.share[rows]
-    share[found.groups[None, :] == group[first][:, None]] = -1  # its own
-    ranked = found.groups[np.argsort(-share, axis=1, kind="stable")[:, :TRIES]]
-    members = {g: found.images[group[found.images] == g] for g in np.unique(ranked).tolist()}
-    beside = np.empty(ranked.shape, dtype=np.int64)
-    for i, x in enumerate(first.tolist()):
-        for j, g in enumerate(ranked[i].tolist()):
-            beside[i, j] = members[g][np.argmax(snapshot.vectors[members[g]] @ snapshot.vectors[x])]
-    return beside
-
-
-def _joins(snapshot: Snapshot, found: Spread, n: int, rng: np.random.Generator) -> Pairs:
-    """Questions that would join two groups: those that overlap most and of which nothing is known, each
-    by its two nearest members."""
-    known, vectors = snapshot.known, snapshot.vectors
-    images = rng.permutation(found.images)  # the generator breaks ties
-    members = {group: images[known.group[images] == group] for group in found.groups.tolist()}
-    one = np.array([ids[0] for ids in members.values()], dtype=np.int64)
-    overlap = np.triu(found.overlap, k=1) * (known.among(one, one) == UNKNOWN)
-    rows, columns = rng.permutation(np.argwhere(overlap >= OVERLAP)).T
-    best = np.argsort(-overlap[rows, columns], kind="stable")[:n]
-    a, b = [], []
-    for i, j in zip(rows[best].tolist(), columns[best].tolist(), strict=True):
-        these, those = members[int(found.groups[i])], members[int(found.groups[j])]
-        at = int(np.argmax(vectors[these] @ vectors[those].T))
-        a.append(these[at // len(those)])
-        b.append(those[at % len(those)])
-    return Pairs.of(a, b)
+def _typical(snapshot: Snapshot, left: Ids, n: int, rng: np.random.Generator) -> Ids:
+    """While nothing is known: the most typical image of each of many clusters, most typical first."""
+    if len(left) <= 2:
+        return left
+    typical = density(snapshot.vectors, left)
+    by = np.argsort(-typical, kind="stable")
+    count = min(CENTRES, n, len(left))
+    return left[by[best_per_cluster(snapshot.vectors[left[by]], typical[by], count, rng)]]
 
 
 def density(vectors: Floats, images: Ids) -> Floats:
-    """How close an image is to its neighbours: high for typical ones."""
+    """Mean similarity of each image to its nearest neighbours: high for typical ones."""
     k = min(NEIGHBOURS + 1, len(images))
-    found: Floats = nearest(vectors, images, np.asarray(vectors[images]), k).scores[:, 1:].mean(axis=1)
-    return found
+    mean: Floats = nearest(vectors, images, np.asarray(vectors[images]), k).scores[:, 1:].mean(axis=1)
+    return mean
 
 
-def place(snapshot: Snapshot, n: int, rng: np.random.Generator) -> Pairs:
-    """The next n questions, as far as the answers so far decide them: those that would join two groups, then
-    one for each image that is to be placed; when all have a place, the most similar open pairs."""
+def _doubt(trained: Membership, frozen: Membership, left: Ids, soon: bool, neighbourhood: bool) -> Floats:
+    """How much a question about each image is wanted.
+
+    An image is in doubt where the trained and the frozen space give it different groups: the network no longer
+    doubts what it has learnt once, and the frozen features learn nothing. The mean over the neighbourhood
+    counts, because an image in doubt alone tells nothing about others. The doubt is weighed by the chance that
+    the image finds its group soon.
+    """
+    rows = np.searchsorted(trained.images, left)
+    doubt = trained.disagreement(frozen)
+    if neighbourhood:
+        doubt = frozen.neighbourhood_mean(doubt)
+    if not soon:
+        return doubt[rows]
+    share = (trained.share[rows] + frozen.share[rows]) / 2
+    return doubt[rows] * (0.5 + _placed_per_question(share))
+
+
+def _placed_per_question(share: Floats) -> Floats:
+    """The chance that an image finds its group in two tries, divided by the questions this takes."""
+    best = share.max(axis=1)
+    second = np.partition(share, -2, axis=1)[:, -2] if share.shape[1] > 1 else 0
+    chance: Floats = (best + second) / (2 - best)
+    return chance
+
+
+def _beside(snapshot: Snapshot, trained: Membership, frozen: Membership, first: Ids) -> Ids:
+    """(k, TRIES): for each image the nearest member of each of its likeliest groups, by both spaces."""
+    group = snapshot.known.group
+    rows = np.searchsorted(trained.images, first)
+    share = trained.share[rows] + frozen.share[rows]
+    own = trained.groups[None, :] == group[first][:, None]
+    share[own] = -1
+    likeliest = trained.groups[np.argsort(-share, axis=1, kind="stable")[:, :TRIES]]
+    members = {g: trained.images[group[trained.images] == g] for g in np.unique(likeliest).tolist()}
+    beside = np.empty(likeliest.shape, dtype=np.int64)
+    for i, image in enumerate(first.tolist()):
+        for j, g in enumerate(likeliest[i].tolist()):
+            similarity = snapshot.vectors[members[g]] @ snapshot.vectors[image]
+            beside[i, j] = members[g][np.argmax(similarity)]
+    return beside
+
+
+def _joins(snapshot: Snapshot, trained: Membership, n: int, rng: np.random.Generator) -> Pairs:
+    """Pairs that would join two groups: the groups that overlap most and whose relation is unknown, each by
+    its two nearest members."""
     known = snapshot.known
-    wanted = order(snapshot, max(n, CENTRES), rng) if snapshot.order is None else snapshot.order
-    found = dict.fromkeys(wanted.joins[known.of(wanted.joins) == UNKNOWN][:n])
+    images = rng.permutation(trained.images)  # the generator breaks ties
+    members = {g: images[known.group[images] == g] for g in trained.groups.tolist()}
+    one = np.array([ids[0] for ids in members.values()], dtype=np.int64)
+    overlap = np.triu(trained.overlap, k=1) * (known.among(one, one) == UNKNOWN)
+    rows, columns = rng.permutation(np.argwhere(overlap >= OVERLAP)).T
+    best = np.argsort(-overlap[rows, columns], kind="stable")[:n]
+    pairs = []
+    for i, j in zip(rows[best].tolist(), columns[best].tolist(), strict=True):
+        these = members[int(trained.groups[i])]
+        those = members[int(trained.groups[j])]
+        at = int(np.argmax(snapshot.vectors[these] @ snapshot.vectors[those].T))
+        pairs.append((int(these[at // len(those)]), int(those[at % len(those)])))
+    return Pairs.from_list(pairs)
+
+
+# -- after every answer ------------------------------------------------------------------------------
+
+
+def pick(snapshot: Snapshot, agenda: Agenda, n: int, rng: np.random.Generator) -> Pairs:
+    """Pairs that join two groups, then one pair for each image to be placed. When every image has its group,
+    the most similar unknown pairs."""
+    known = snapshot.known
+    agenda = _without_pending(agenda, known, snapshot.pending)
+    picked = dict.fromkeys(agenda.pairs[known.of(agenda.pairs) == UNKNOWN][:n])
     members = known.members[np.isin(known.members, snapshot.images)]
     members = rng.permutation(members)  # the generator breaks ties
     if not len(members):
-        members = wanted.images[:1]  # the first founds a group
-    there = np.zeros(known.links.shape[0], dtype=bool)
-    there[known.group[members]] = True
-    for i, x in enumerate(map(int, wanted.images)):  # mostly a few of very many
-        if len(found) >= n:
+        members = agenda.images[:1]  # the first image is the first group
+    groups = np.zeros(known.links.shape[0], dtype=bool)
+    groups[known.group[members]] = True
+    for i, image in enumerate(map(int, agenda.images)):  # mostly stops after a few
+        if len(picked) >= n:
             break
-        if known.sizes[known.group[x]] == 1:
-            beside = wanted.beside[i : i + 1].ravel()
-            if pair := _next_group(snapshot, x, members, there, beside, wanted.images):
-                found[pair] = None
-    placed = Pairs.of([a for a, _ in found], [b for _, b in found])
+        if known.sizes[known.group[image]] == 1:
+            beside = agenda.beside[i : i + 1].ravel()
+            pair = _next_try(snapshot, image, members, groups, beside, agenda.images)
+            if pair is not None:
+                picked[pair] = None
+    placed = Pairs.from_list(picked)
     if len(placed) == n:
         return placed
-    mined = mine(snapshot.images, cosine(snapshot.vectors), known, n, rng).pairs
-    fresh = mined[np.array([pair not in found for pair in mined], dtype=bool)]
+    closed = {*picked, *snapshot.pending}
+    mined = mine(snapshot.images, cosine(snapshot.vectors), known, n + len(snapshot.pending), rng).pairs
+    fresh = mined[np.array([pair not in closed for pair in mined], dtype=bool)]
     return placed.then(fresh[: n - len(placed)])
 
 
-def _next_group(
-    snapshot: Snapshot, x: int, members: Ids, there: NDArray[np.bool_], beside: Ids, new: Ids
+def _next_try(
+    snapshot: Snapshot, image: int, members: Ids, groups: NDArray[np.bool_], beside: Ids, unplaced: Ids
 ) -> Pair | None:
-    """Image x beside the nearest member of the likeliest group it has not been tried with; None once it
-    has been tried with enough. The groups that are ``there`` are those of the members."""
+    """The image beside the nearest member of the likeliest group it was not tried with; None when it was tried
+    with enough. ``groups`` marks the groups of ``members``."""
     known = snapshot.known
-    own = known.group[x]
+    own = known.group[image]
     links = slice(known.links.indptr[own], known.links.indptr[own + 1])
-    refused = there[known.links.indices[links]] & (known.links.data[links] == Verdict.DISSIMILAR)
-    aside = known.aside.indices[known.aside.indptr[x] : known.aside.indptr[x + 1]]  # nobody could tell
-    untold = np.unique(known.group[aside])
-    if refused.sum() + there[untold].sum() >= min(TRIES, there.sum() - there[own]):
+    refused = groups[known.links.indices[links]] & (known.links.data[links] == Verdict.DISSIMILAR)
+    unsure_with = known.set_aside.indices[known.set_aside.indptr[image] : known.set_aside.indptr[image + 1]]
+    unsure = np.unique(known.group[unsure_with])
+    tries = refused.sum() + groups[unsure].sum()
+    if tries >= min(TRIES, groups.sum() - groups[own]):
         return None
-    verdicts = known.among(np.array([x]), members)[0]
-    open_ = members[(verdicts == UNKNOWN) & (members != x) & ~np.isin(known.group[members], untold)]
-    if not len(open_):
+    verdicts = known.among(np.array([image]), members)[0]
+    is_open = (verdicts == UNKNOWN) & (members != image) & ~np.isin(known.group[members], unsure)
+    partners = members[is_open]
+    if not len(partners):
         return None
-    other = int(open_[np.argmax(snapshot.vectors[open_] @ snapshot.vectors[x])])
-    if other not in new:
-        other = next((int(y) for y in beside if y in open_), other)
-    return (x, other) if x < other else (other, x)
+    partner = int(partners[np.argmax(snapshot.vectors[partners] @ snapshot.vectors[image])])
+    if partner not in unplaced:
+        partner = next((int(one) for one in beside if one in partners), partner)
+    return (image, partner) if image < partner else (partner, image)
 
 
-def without(order: Order, known: Relations, asked: Pairs) -> Order:
-    """What is wanted, but for what is being asked already: these pairs, and the images that they place. Of a
-    pair that is the image nothing is known of; where something is of both, whichever is alone."""
-    ids = np.column_stack([asked.a, asked.b])
-    founders = known.members if len(known.members) else order.images[:1]
+def _without_pending(agenda: Agenda, known: Relations, pending: Pairs) -> Agenda:
+    """The agenda without what is being asked already: these pairs, and the image that each of them places. That
+    is the image nothing is known about; where something is known about both, each one that is alone."""
+    if not len(pending):
+        return agenda
+    ids = np.column_stack([pending.a, pending.b])
+    founders = known.members if len(known.members) else agenda.images[:1]
     new = ~np.isin(ids, founders)
-    placed = np.where(new.any(axis=1, keepdims=True), new, known.sizes[known.group[ids]] == 1)
-    open_ = set(asked)
-    joins = order.joins[np.array([pair not in open_ for pair in order.joins], dtype=bool)]
-    left = ~np.isin(order.images, ids[placed])
-    return Order(joins, order.images[left], order.beside[left[: len(order.beside)]])
+    alone = known.sizes[known.group[ids]] == 1
+    placed = np.where(new.any(axis=1, keepdims=True), new, alone)
+    asked = set(pending)
+    pairs = agenda.pairs[np.array([pair not in asked for pair in agenda.pairs], dtype=bool)]
+    left = ~np.isin(agenda.images, ids[placed])
+    return Agenda(pairs, agenda.images[left], agenda.beside[left[: len(agenda.beside)]], agenda.lean)

@@ -2,17 +2,17 @@
 
     similar + similar → similar;  similar + dissimilar → dissimilar;  dissimilar + dissimilar → nothing
 
-Three readings of it, by name in ``CLOSURES``: ``none`` keeps the answers alone; ``single`` takes one
-step and never chains from an implied pair (the paper's); ``full`` takes every step there is.
+There are three closures, by name in ``CLOSURES``. ``none`` keeps the answers alone. ``single`` takes one
+step and never chains from an implied pair, as in the paper. ``full`` takes every step.
 
-However many pairs are implied, none is ever listed. Relations are held as groups of images that
-are all similar to each other, and links between groups: with ``full`` a group is a connected
-component of the similar answers, with ``none`` and ``single`` every image is a group of its own.
+Implied pairs are never listed one by one. Relations are stored as groups of images that are all similar
+to each other, and links between groups. With ``full`` a group is a connected component of the similar
+answers. With ``none`` and ``single`` each image is its own group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,55 +23,73 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from anneal.pairs import UNKNOWN, Answers, Ids, Pairs, Verdict
 
+REPEATED = -1  # in `Relations.blocks`: a pair that comes elsewhere, or an image with itself
+
 
 @dataclass(frozen=True)
 class Relations:
-    """Everything known about the pairs of n images; ``among`` and ``of`` look it up.
+    """All that is known about the pairs of n images. ``among`` and ``of`` look pairs up.
 
-    ``links`` holds SIMILAR or DISSIMILAR between two groups, ``aside`` marks single pairs that are
-    settled neither way and still not to be asked: unsure ones, and contradicted ones.
+    ``links`` holds SIMILAR or DISSIMILAR between two groups. ``set_aside`` marks pairs that have no
+    settled verdict and must not be asked: unsure ones and contradicted ones.
     """
 
     group: Ids  # (n,) the group of each image
     links: csr_array  # (groups, groups) int8, symmetric
-    aside: csr_array  # (n, n) int8, symmetric, UNSURE where set
+    set_aside: csr_array  # (n, n) int8, symmetric, UNSURE where set
 
     def __len__(self) -> int:
         return len(self.group)
 
     def among(self, rows: Ids, columns: Ids) -> NDArray[np.int8]:
         """(|rows|, |columns|) verdicts; 0 where nothing is known. An image is similar to itself."""
-        g, h = self.group[rows], self.group[columns]
-        found: NDArray[np.int8] = self.links[g][:, h].toarray()
-        found[g[:, None] == h[None, :]] = Verdict.SIMILAR
-        if self.aside.nnz:
-            aside = self.aside[rows][:, columns].toarray()
-            np.copyto(found, aside, where=found == UNKNOWN)
-        return found
+        row_groups = self.group[rows]
+        column_groups = self.group[columns]
+        verdicts: NDArray[np.int8] = self.links[row_groups][:, column_groups].toarray()
+        verdicts[row_groups[:, None] == column_groups[None, :]] = Verdict.SIMILAR
+        if self.set_aside.nnz:
+            set_aside = self.set_aside[rows][:, columns].toarray()
+            np.copyto(verdicts, set_aside, where=verdicts == UNKNOWN)
+        return verdicts
 
     def of(self, pairs: Pairs) -> NDArray[np.int8]:
-        """The verdict known for each pair; 0 where nothing is."""
-        g, h = self.group[pairs.a], self.group[pairs.b]
+        """The verdict of each pair; 0 where nothing is known."""
         if not len(pairs):
             return np.empty(0, dtype=np.int8)
-        found = np.asarray(self.links[g, h], dtype=np.int8).ravel()
-        found[g == h] = Verdict.SIMILAR
-        aside = np.asarray(self.aside[pairs.a, pairs.b], dtype=np.int8).ravel()
-        return np.where(found == UNKNOWN, aside, found)
+        group_a = self.group[pairs.a]
+        group_b = self.group[pairs.b]
+        verdicts = np.asarray(self.links[group_a, group_b], dtype=np.int8).ravel()
+        verdicts[group_a == group_b] = Verdict.SIMILAR
+        set_aside = np.asarray(self.set_aside[pairs.a, pairs.b], dtype=np.int8).ravel()
+        return np.where(verdicts == UNKNOWN, set_aside, verdicts)
+
+    def blocks(self, images: Ids, size: int) -> Iterator[tuple[Ids, Ids, NDArray[np.int8]]]:
+        """Every pair of the distinct ``images`` once, in blocks: rows, columns, and their verdicts.
+
+        A block on the diagonal is REPEATED in its lower half and on its diagonal.
+        """
+        for i in range(0, len(images), size):
+            rows = images[i : i + size]
+            for j in range(i, len(images), size):
+                columns = images[j : j + size]
+                verdicts = self.among(rows, columns)
+                if i == j:
+                    verdicts[np.tri(len(rows), dtype=bool)] = REPEATED
+                yield rows, columns, verdicts
 
     @cached_property
     def sizes(self) -> Ids:
-        """How many images each group has."""
+        """The number of images in each group."""
         return np.bincount(self.group, minlength=self.links.shape[0]).astype(np.int64)
 
     @cached_property
     def members(self) -> Ids:
-        """The images of which something is known: what can be trained on."""
+        """The images with at least one similar or dissimilar pair: what can be trained on."""
         linked = np.diff(self.links.indptr) > 0
         return np.flatnonzero((self.sizes[self.group] > 1) | linked[self.group])
 
     def count(self, verdict: Verdict) -> int:
-        """How many pairs are known to be so, answered and implied together."""
+        """The number of pairs with this verdict, answered and implied together."""
         link = coo_array(self.links)
         upper = (link.row < link.col) & (link.data == verdict)
         count = int((self.sizes[link.row[upper]] * self.sizes[link.col[upper]]).sum())
@@ -80,60 +98,53 @@ class Relations:
         return count
 
     def implied(self, answers: Answers) -> int:
-        """How many pairs are known to be similar or dissimilar that these answers did not judge."""
+        """The number of pairs known to be similar or dissimilar that these answers did not ask about."""
         asked = np.unique(answers.pairs.a * len(self) + answers.pairs.b)
         verdicts = self.of(Pairs.of(asked // len(self), asked % len(self)))
         settled = (Verdict.SIMILAR, Verdict.DISSIMILAR)
         return sum(self.count(verdict) - int((verdicts == verdict).sum()) for verdict in settled)
 
     def partner(self, ids: Ids, verdict: Verdict, rng: np.random.Generator) -> Ids:
-        """For each image another one that is known to be so to it, drawn at random; itself if none."""
-        by_group, start = self._members_by_group
-        groups, partner = self.group[ids], ids.copy()
+        """For each image a random other image that has this verdict with it; the image itself if none."""
+        by_group, start, rank = self._by_group
+        groups = self.group[ids]
+        partner = ids.copy()
         if verdict == Verdict.SIMILAR:
-            size, rank = self.sizes[groups], self._rank_in_group[ids]
+            size = self.sizes[groups]
             shift = rng.integers(1, np.maximum(size, 2))  # 1 … size-1: never back to the image itself
-            partner = by_group[start[groups] + (rank + shift) % size]
-        degree, first, target = self._linked(verdict)
-        pick = first[groups] + rng.integers(0, np.maximum(degree[groups], 1))
-        alone = (partner == ids) & (degree[groups] > 0)
-        other = target[pick[alone]]
-        partner[alone] = by_group[start[other] + rng.integers(0, self.sizes[other])]
+            partner = by_group[start[groups] + (rank[ids] + shift) % size]
+        links = self._links_by_verdict[verdict]
+        degree = np.diff(links.indptr)[groups]
+        pick = links.indptr[groups] + rng.integers(0, np.maximum(degree, 1))
+        alone = (partner == ids) & (degree > 0)
+        linked = links.indices[pick[alone]]
+        partner[alone] = by_group[start[linked] + rng.integers(0, self.sizes[linked])]
         return partner
 
     @cached_property
-    def _members_by_group(self) -> tuple[Ids, Ids]:
+    def _by_group(self) -> tuple[Ids, Ids, Ids]:
+        """The images ordered by group, where each group starts there, and each image's rank in its group."""
         order = np.argsort(self.group, kind="stable")
-        return order, np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
-
-    @cached_property
-    def _rank_in_group(self) -> Ids:
-        order, start = self._members_by_group
+        start = np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
         rank = np.empty(len(self), dtype=np.int64)
         rank[order] = np.arange(len(self)) - start[self.group[order]]
-        return rank
+        return order, start, rank
 
     @cached_property
     def _links_by_verdict(self) -> dict[Verdict, csr_array]:
         return {verdict: csr_array(self.links == verdict) for verdict in Verdict}
 
-    def _linked(self, verdict: Verdict) -> tuple[Ids, Ids, Ids]:
-        """Of each group: how many groups are so to it, and where they begin in the third array."""
-        found = self._links_by_verdict[verdict]
-        return np.diff(found.indptr), found.indptr[:-1], found.indices
-
 
 @dataclass(frozen=True)
 class Contradiction:
-    """Rows of the answers that cannot all be true: the shortest such set that was found."""
+    """A small set of rows of the answers that cannot all be true."""
 
     rows: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Closure:
-    """What follows from the answers. What contradicts each other implies nothing until somebody settles
-    it."""
+    """What follows from the answers. Those that contradict each other imply nothing until corrected."""
 
     relations: Relations
     contradictions: tuple[Contradiction, ...]
@@ -142,70 +153,74 @@ class Closure:
 def none(n: int, answers: Answers) -> Closure:
     """The answers and nothing more."""
     similar, dissimilar = _settled(n, answers)
-    both = _edges(similar.multiply(dissimilar))
-    found = {_both(answers, a, b) for a, b in both}
-    return Closure(_explicit(n, answers, similar, dissimilar, both), _contradictions(found))
+    opposed = _edges(similar.multiply(dissimilar))
+    conflicts = {_opposed_rows(answers, a, b) for a, b in opposed}
+    relations = _ungrouped(n, answers, similar, dissimilar, opposed)
+    return Closure(relations, _contradictions(conflicts))
 
 
 def single(n: int, answers: Answers) -> Closure:
     """One step from the answers, never from an implied pair.
 
-    S and D being the 0/1 matrices of the answers, the implied pairs are those of S·S and S·D + D·S.
+    S and D are the 0/1 matrices of the answers. The implied pairs are those of S·S and S·D + D·S that
+    have no answer. An implied pair that is in both is set aside.
     """
     similar, dissimilar = _settled(n, answers)
-    step, across = _step(similar, dissimilar)
     answered = (similar + dissimilar).astype(bool)
-    both = _edges(similar.multiply(dissimilar))
-    contested = _edges(_without(step, answered).multiply(across))
-    found = {_both(answers, a, b) for a, b in both}
-    for a, b in _edges(dissimilar.multiply(step)):  # every contradictory triangle has such a side
-        apart = _row(answers, a, b, Verdict.DISSIMILAR)
-        found.add(_path(answers, similar, a, b) | {apart})
+    implied_similar, implied_dissimilar = _one_step(similar, dissimilar)
+
+    opposed = _edges(similar.multiply(dissimilar))  # answered both ways
+    triangles = _edges(dissimilar.multiply(implied_similar))  # answered one way, implied the other
+    contested = _edges(_without(implied_similar, answered).multiply(implied_dissimilar))  # implied both ways
+    conflicts = {_opposed_rows(answers, a, b) for a, b in opposed}
+    for a, b in triangles:
+        answer = _row(answers, a, b, Verdict.DISSIMILAR)
+        conflicts.add(_path(answers, similar, a, b) | {answer})
     for a, b in contested:
-        over = _middle(similar, dissimilar, a, b)
-        one, other = (a, b) if over is not None else (b, a)
-        over = _middle(similar, dissimilar, one, other)
-        assert over is not None  # `across` says that one of the two ways round exists
-        near = _row(answers, one, over, Verdict.SIMILAR)
-        far = _row(answers, over, other, Verdict.DISSIMILAR)
-        found.add(_path(answers, similar, a, b) | {near, far})
-    if found:  # what a contradiction touches implies nothing, however often it was said
-        step, across = _step(*_settled(n, answers.unsure({row for rows in found for row in rows})))
-    near, far = similar + _without(step, answered), dissimilar + _without(across, answered)
-    return Closure(_explicit(n, answers, near, far, contested.then(both)), _contradictions(found))
+        conflicts.add(_path(answers, similar, a, b) | _detour(answers, similar, dissimilar, a, b))
+
+    if conflicts:  # an answer in a conflict implies nothing
+        consistent = answers.unsure(set().union(*conflicts))
+        implied_similar, implied_dissimilar = _one_step(*_settled(n, consistent))
+    similar = similar + _without(implied_similar, answered)
+    dissimilar = dissimilar + _without(implied_dissimilar, answered)
+    relations = _ungrouped(n, answers, similar, dissimilar, contested.then(opposed))
+    return Closure(relations, _contradictions(conflicts))
 
 
 def full(n: int, answers: Answers) -> Closure:
-    """Every step: groups are the connected components of the similar answers, and a dissimilar
-    answer parts two whole groups. A dissimilar answer *inside* a component contradicts the path of
-    similar answers between its two images: all of these count as unsure."""
+    """Every step. The groups are the connected components of the similar answers, and a dissimilar
+    answer separates two whole groups.
+
+    A dissimilar answer *inside* a component contradicts the similar answers on a shortest path between
+    its two images. All of these then count as unsure.
+    """
     similar, _ = _settled(n, answers)
-    _, component = connected_components(similar, directed=False)
-    rows = np.flatnonzero(answers.verdicts == Verdict.DISSIMILAR)
-    rows = rows[component[answers.pairs.a[rows]] == component[answers.pairs.b[rows]]]
-    inside = zip(rows.tolist(), answers.pairs[rows], strict=True)
-    found = {frozenset([row]) | _path(answers, similar, a, b) for row, (a, b) in inside}
-    if found:
-        answers = answers.unsure({row for one in found for row in one})
-        _, component = connected_components(_settled(n, answers)[0], directed=False)
-    group, apart = component.astype(np.int64), answers.given(Verdict.DISSIMILAR)
-    groups = int(group.max(initial=-1)) + 1
-    links = _symmetric(groups, group[apart.a], group[apart.b], Verdict.DISSIMILAR)
-    aside = answers.given(Verdict.UNSURE)
-    relations = Relations(group, links, _symmetric(n, aside.a, aside.b, Verdict.UNSURE))
-    return Closure(relations, _contradictions(found))
+    group = _components(similar)
+    inside = (answers.verdicts == Verdict.DISSIMILAR) & (group[answers.pairs.a] == group[answers.pairs.b])
+    rows = np.flatnonzero(inside)
+    conflicts = set()
+    for row, (a, b) in zip(rows.tolist(), answers.pairs[rows], strict=True):
+        conflicts.add(_path(answers, similar, a, b) | {row})
+
+    if conflicts:
+        answers = answers.unsure(set().union(*conflicts))
+        similar, _ = _settled(n, answers)
+        group = _components(similar)
+    separated = answers.given(Verdict.DISSIMILAR)
+    group_pairs = Pairs.of(group[separated.a], group[separated.b])
+    links = _symmetric(int(group.max(initial=-1)) + 1, group_pairs, Verdict.DISSIMILAR)
+    set_aside = _symmetric(n, answers.given(Verdict.UNSURE), Verdict.UNSURE)
+    return Closure(Relations(group, links, set_aside), _contradictions(conflicts))
 
 
-CLOSURES: dict[str, Callable[[int, Answers], Closure]] = {
-    "none": none,
-    "single": single,
-    "full": full,
-}
+CLOSURES: dict[str, Callable[[int, Answers], Closure]] = {"none": none, "single": single, "full": full}
 
 
-def _symmetric(n: int, a: Ids, b: Ids, value: int = 1) -> csr_array:
-    """(n, n) int8 matrix that is ``value`` at (a, b) and (b, a), however often a pair is given."""
-    i, j = np.concatenate([a, b]), np.concatenate([b, a])
+def _symmetric(n: int, pairs: Pairs, value: int = 1) -> csr_array:
+    """(n, n) int8 matrix that is ``value`` at each pair, both ways. A pair may come more than once."""
+    i = np.concatenate([pairs.a, pairs.b])
+    j = np.concatenate([pairs.b, pairs.a])
     matrix = csr_array((np.ones(len(i), dtype=np.int32), (i, j)), shape=(n, n))
     matrix.sum_duplicates()
     matrix.data = np.full(matrix.nnz, value, dtype=np.int8)
@@ -214,70 +229,60 @@ def _symmetric(n: int, a: Ids, b: Ids, value: int = 1) -> csr_array:
 
 def _settled(n: int, answers: Answers) -> tuple[csr_array, csr_array]:
     """The similar and the dissimilar answers as 0/1 matrices."""
-    similar, dissimilar = answers.given(Verdict.SIMILAR), answers.given(Verdict.DISSIMILAR)
-    return _symmetric(n, similar.a, similar.b), _symmetric(n, dissimilar.a, dissimilar.b)
+    similar = _symmetric(n, answers.given(Verdict.SIMILAR))
+    return similar, _symmetric(n, answers.given(Verdict.DISSIMILAR))
 
 
-def _step(similar: csr_array, dissimilar: csr_array) -> tuple[csr_array, csr_array]:
+def _one_step(similar: csr_array, dissimilar: csr_array) -> tuple[csr_array, csr_array]:
     """The pairs one step away, S·S and S·D + D·S, as booleans."""
-    s, d = similar.astype(np.int32), dissimilar.astype(np.int32)  # int8 counts would wrap round
+    s = similar.astype(np.int32)  # counts in int8 would overflow
+    d = dissimilar.astype(np.int32)
     return (s @ s).astype(bool), (s @ d + d @ s).astype(bool)
 
 
+def _components(similar: csr_array) -> Ids:
+    """The connected component of each image."""
+    _, component = connected_components(similar, directed=False)
+    return np.asarray(component, dtype=np.int64)
+
+
 def _edges(matrix: csr_array) -> Pairs:
-    """The pairs at which a symmetric matrix is not zero."""
-    found = coo_array(matrix)
-    upper = (found.row < found.col) & (found.data != 0)
-    return Pairs.of(found.row[upper], found.col[upper])
+    """The pairs where a symmetric matrix is not zero."""
+    entries = coo_array(matrix)
+    upper = (entries.row < entries.col) & (entries.data != 0)
+    return Pairs.of(entries.row[upper], entries.col[upper])
 
 
 def _without(matrix: csr_array, mask: csr_array) -> csr_array:
-    """The matrix, 0/1, with nothing where the mask is set nor on the diagonal."""
-    pairs = _edges(csr_array(matrix.astype(np.int8) - matrix.multiply(mask).astype(np.int8)))
-    return _symmetric(matrix.shape[0], pairs.a, pairs.b)
+    """The matrix as 0/1, with 0 where the mask is set and on the diagonal."""
+    rest = matrix.astype(np.int8) - matrix.multiply(mask).astype(np.int8)
+    return _symmetric(matrix.shape[0], _edges(csr_array(rest)))
 
 
-def _link(groups: int, similar: csr_array, dissimilar: csr_array, aside: Pairs) -> csr_array:
-    """One matrix of verdicts out of two of 0/1, nothing where a pair is set aside."""
-    hidden = _symmetric(groups, aside.a, aside.b)
-    near, far = _without(similar, hidden), _without(dissimilar, hidden)  # now disjoint
-    links = csr_array(near * int(Verdict.SIMILAR) + far * int(Verdict.DISSIMILAR))
-    return links.astype(np.int8)
-
-
-def _explicit(
-    n: int, answers: Answers, similar: csr_array, dissimilar: csr_array, contested: Pairs
+def _ungrouped(
+    n: int, answers: Answers, similar: csr_array, dissimilar: csr_array, contradicted: Pairs
 ) -> Relations:
-    """Relations in which every image is a group of its own."""
-    aside = answers.given(Verdict.UNSURE).then(contested)
-    return Relations(
-        np.arange(n, dtype=np.int64),
-        _link(n, similar, dissimilar, contested),
-        _symmetric(n, aside.a, aside.b, Verdict.UNSURE),
-    )
+    """Relations in which each image is its own group. The contradicted pairs are set aside."""
+    hidden = _symmetric(n, contradicted)
+    links = _without(similar, hidden) * int(Verdict.SIMILAR)
+    links = links + _without(dissimilar, hidden) * int(Verdict.DISSIMILAR)  # no pair is in both
+    set_aside = _symmetric(n, answers.given(Verdict.UNSURE).then(contradicted), Verdict.UNSURE)
+    return Relations(np.arange(n, dtype=np.int64), csr_array(links).astype(np.int8), set_aside)
 
 
 def _row(answers: Answers, a: int, b: int, verdict: Verdict) -> int:
     """The first row that gives this verdict on this pair."""
-    here = (answers.pairs.a == min(a, b)) & (answers.pairs.b == max(a, b))
-    return int(np.flatnonzero(here & (answers.verdicts == verdict))[0])
+    same_pair = (answers.pairs.a == min(a, b)) & (answers.pairs.b == max(a, b))
+    return int(np.flatnonzero(same_pair & (answers.verdicts == verdict))[0])
 
 
-def _both(answers: Answers, a: int, b: int) -> frozenset[int]:
+def _opposed_rows(answers: Answers, a: int, b: int) -> frozenset[int]:
     """The two rows that give opposite verdicts on one pair."""
     return frozenset(_row(answers, a, b, v) for v in (Verdict.SIMILAR, Verdict.DISSIMILAR))
 
 
-def _middle(first: csr_array, second: csr_array, a: int, b: int) -> int | None:
-    """An image that ``first`` joins to a and ``second`` to b."""
-    from_a = first.indices[first.indptr[a] : first.indptr[a + 1]]
-    from_b = second.indices[second.indptr[b] : second.indptr[b + 1]]
-    middle = np.intersect1d(from_a, from_b)
-    return int(middle[0]) if len(middle) else None
-
-
 def _path(answers: Answers, similar: csr_array, a: int, b: int) -> frozenset[int]:
-    """The similar answers on a shortest path from a to b."""
+    """The rows of the similar answers on a shortest path from a to b."""
     _, before = breadth_first_order(similar, a, directed=False, return_predecessors=True)
     rows = []
     while b != a:
@@ -286,5 +291,16 @@ def _path(answers: Answers, similar: csr_array, a: int, b: int) -> frozenset[int
     return frozenset(rows)
 
 
-def _contradictions(found: set[frozenset[int]]) -> tuple[Contradiction, ...]:
-    return tuple(Contradiction(rows) for rows in sorted(tuple(sorted(rows)) for rows in found))
+def _detour(answers: Answers, similar: csr_array, dissimilar: csr_array, a: int, b: int) -> frozenset[int]:
+    """The rows of a similar and a dissimilar answer that together imply that a and b are dissimilar."""
+    routes = []
+    for one, other in ((a, b), (b, a)):
+        middles = np.intersect1d(similar[[one]].indices, dissimilar[[other]].indices)
+        routes += [(one, middle, other) for middle in middles.tolist()]
+    near, middle, far = routes[0]  # the caller knows that there is one
+    first = _row(answers, near, middle, Verdict.SIMILAR)
+    return frozenset([first, _row(answers, middle, far, Verdict.DISSIMILAR)])
+
+
+def _contradictions(conflicts: set[frozenset[int]]) -> tuple[Contradiction, ...]:
+    return tuple(Contradiction(rows) for rows in sorted(tuple(sorted(rows)) for rows in conflicts))

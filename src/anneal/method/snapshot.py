@@ -1,4 +1,4 @@
-"""What a strategy may look at."""
+"""What a strategy sees (Snapshot) and what it plans (Agenda)."""
 
 from __future__ import annotations
 
@@ -6,36 +6,41 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from anneal.method.groups import Spread
+from anneal.method.groups import Membership
 from anneal.method.mining import Scorer
 from anneal.method.relations import Relations
 from anneal.pairs import Answers, Floats, Ids, Pairs
 
 
-@dataclass(frozen=True)
-class Order:
-    """What a round's questions are about, for a strategy that picks them one by one."""
+def _no_ids() -> Ids:
+    return np.empty(0, dtype=np.int64)
 
-    joins: Pairs  # would join two groups
-    images: Ids  # to be placed
+
+@dataclass(frozen=True)
+class Agenda:
+    """What a round will ask about. A batch strategy's agenda is its list of pairs."""
+
+    pairs: Pairs = field(default_factory=Pairs.none)  # to be asked, in this order
+    images: Ids = field(default_factory=_no_ids)  # to be placed in a group after that, in this order
     beside: Ids = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))
-    """(k, tries): beside whom to ask the first k of the images, the likeliest group first."""
+    """(k, tries): the images to show the first k of ``images`` beside, the likeliest group first."""
+    lean: float = 0.0  # how far from its threshold MGUE asked (steering.lean)
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a strategy may look at."""
+    """What a strategy sees. The answers are those to learn from, in the order they were given."""
 
-    vectors: Floats  # (n, d) unit rows: every image in the current metric space
+    vectors: Floats  # (n, d) unit rows: every image in the serving model's space
     images: Ids  # the images that may be asked about
     known: Relations
-    likely: Spread | None = None  # the groups of images, by the features before anything was learnt
+    answers: Answers = field(default_factory=Answers.none)
+    rounds: Ids = field(default_factory=_no_ids)  # the round of each answer; −1 for pairs of class labels
+    pending: Pairs = field(default_factory=Pairs.none)  # being asked now, so not to be picked
+    frozen: Floats | None = None  # (n, d') unit rows: the features before any training
+    membership: Membership | None = None  # likely groups by the frozen features
     probability: Scorer | None = None  # P(similar), where a pair classifier was trained
-    classes: Floats | None = None  # (n, C) softmax, where a class classifier was trained
-    labelled: Ids | None = None  # images whose class is known
-    asked: Answers | None = None  # what was said, as opposed to what follows from it
-    order: Order | None = None  # what is wanted first, where a round has decided it
-    lean: float = 0.0  # how much farther than MGUE's threshold to ask: e^lean times as many pairs above it
+    agenda: Agenda | None = None  # the agenda before this one
 
     def __post_init__(self) -> None:
         if len(self.vectors) != len(self.known):

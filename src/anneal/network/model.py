@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from anneal.archive.pixels import disk, write_text
 from anneal.errors import CampaignError, UsageError
+from anneal.files import explain_disk_errors, write_text
 from anneal.method.uncertainty import PairProbability
 from anneal.network.backbones import Backbone
 from anneal.pairs import Floats
@@ -24,30 +24,31 @@ Depth = Literal["head", "last", "full"]
 DEPTHS: tuple[Depth, ...] = ("head", "last", "full")
 Space = Literal["backbone", "head"]
 SPACES: tuple[Space, ...] = ("backbone", "head")
+MODEL_FILES = ("model.safetensors", "model.json")  # what ``save`` writes: the weights and their description
 
 
 def searched(depth: Depth) -> Space:
-    """Where retrieval compares images: a network trained whole drops its head, as in the paper."""
+    """The space in which retrieval compares images. Depth ``full`` drops the head, as in the paper."""
     return "backbone" if depth == "full" else "head"
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The projection head's two layers as in the paper; what it adds or leaves open is ours."""
+    """Sizes of the trained layers. The projection head's two widths are the paper's."""
 
     hidden: int = 512
     out: int = 256
-    anchored: bool = True  # start at the frozen geometry instead of at random (depth head only)
-    classifier: tuple[int, int] = (64, 32)  # small: it is evaluated on every pair of the archive
+    anchored: bool = True  # start at the frozen geometry, not at random (depth head only)
+    classifier: tuple[int, int] = (64, 32)  # small, because it is evaluated on every pair of the archive
 
 
 class Encoder(nn.Module):
-    """Trainable part of the backbone + head of two layers. What it eats is the frozen part's output:
+    """The trainable part of the backbone, then a head of two layers. Its input is the frozen part's output:
     pooled features with depth ``head``, a feature map with ``last``, normalised pixels with ``full``.
 
-    An *anchored* head adds what its two layers say, at first little, to the features' leading principal
-    components: training starts near the geometry of the frozen features and moves away from it for a
-    reason. A head that starts at random is worse than no training until it has seen many answers.
+    An *anchored* head adds the output of its two layers, small at first, to the leading principal components
+    of the features. So training starts near the geometry of the frozen features. A head that starts at
+    random is worse than no training until it has seen many answers.
     """
 
     mean: Tensor
@@ -57,7 +58,9 @@ class Encoder(nn.Module):
 
     def __init__(self, backbone: Backbone, depth: Depth, dim: int, shape: Shape) -> None:
         super().__init__()
-        self.depth, self.dim, self.shape = depth, dim, shape
+        self.depth = depth
+        self.dim = dim
+        self.shape = shape
         self.anchored = shape.anchored and depth == "head"
         self.tail = trainable(backbone, depth)
         self.register_buffer("mean", torch.zeros(dim))
@@ -80,12 +83,12 @@ class Encoder(nn.Module):
             self.components[:, : leading.shape[1]] = leading
 
     def anchor(self, features: Tensor) -> Tensor:
-        """(m, dim) → (m, out) unit rows: where an image stands before anything is learnt."""
+        """(m, dim) → (m, out) unit rows: the position of an image before any training."""
         return F.normalize((F.normalize(features, dim=1) - self.centre) @ self.components, dim=1)
 
     def forward(self, x: Tensor, noise: float = 0.0, anchor: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """→ (the backbone's features, the head's output as unit rows, which the loss sees). Whoever knows
-        the images' ``anchor`` saves the time to work it out again."""
+        """→ (m, dim) features of the backbone, and (m, out) unit rows of the head for the loss. A caller that
+        has the ``anchor`` of the images can pass it to save time."""
         features = self.tail(x)  # (m, dim)
         scaled = (features - self.mean) / self.std
         if noise:
@@ -97,7 +100,7 @@ class Encoder(nn.Module):
 
 
 class PairClassifier(nn.Module):
-    """P(similar) from two vectors: concatenated, three layers, the logit averaged over both orders."""
+    """P(similar) from two concatenated vectors, by three layers. The logit is the mean over both orders."""
 
     def __init__(self, dim: int, widths: tuple[int, int]) -> None:
         super().__init__()
@@ -107,14 +110,15 @@ class PairClassifier(nn.Module):
         self.last = nn.Linear(widths[1], 1)
 
     def halves(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """The first layer, split into one half per image. The entries of a unit vector are small: scaled
-        to spread one, they are what the layer's initial weights are made for."""
+        """The first layer, split into one half per image. The entries of a unit vector are small. They are
+        scaled to a spread of one, which suits the layer's initial weights."""
         z = z * math.sqrt(self.dim)
-        left, right = self.first.weight[:, : self.dim], self.first.weight[:, self.dim :]
+        left = self.first.weight[:, : self.dim]
+        right = self.first.weight[:, self.dim :]
         return z @ left.T, z @ right.T + self.first.bias
 
     def forward(self, z: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        """(m, dim) and p pairs of its rows → (p,) logits, the same whichever row comes first."""
+        """(m, dim) and p pairs (i, j) of its rows → (p,) logits, the same for (j, i)."""
         left, right = self.halves(z)
         both = torch.cat([left[i] + right[j], left[j] + right[i]])  # (2p, h1)
         logit: Tensor = self.last(F.relu(self.second(F.relu(both)))).squeeze(1)
@@ -122,7 +126,7 @@ class PairClassifier(nn.Module):
 
     @torch.inference_mode()
     def scorer(self, vectors: Floats) -> PairProbability:
-        """The same for all images of an archive, as NumPy."""
+        """The same classifier in NumPy, for all images of an archive."""
         left, right = self.halves(torch.from_numpy(vectors))
         return PairProbability(
             left.numpy(),
@@ -135,54 +139,53 @@ class PairClassifier(nn.Module):
 
 
 def frozen(backbone: Backbone, depth: Depth) -> nn.Module:
-    """What is computed once and kept."""
+    """The part that is not trained. Its output is computed once and stored."""
     if depth == "full":
         return nn.Identity()
-    if depth == "head":
-        return backbone.upper if backbone.lower is None else _whole(backbone)
-    return _lower(backbone)
+    return _whole(backbone) if depth == "head" else _lower(backbone)
 
 
 def trainable(backbone: Backbone, depth: Depth) -> nn.Module:
-    """What is trained, between the frozen part and the head: a copy, so that the next training
+    """The part that is trained, between the frozen part and the head. It is a copy, so the next training
     starts from the pretrained weights again."""
     if depth == "head":
         return nn.Identity()
-    if depth == "last":
-        _lower(backbone)  # says so if there is none
-        return deepcopy(backbone.upper)
-    return deepcopy(backbone.upper if backbone.lower is None else _whole(backbone))
+    if depth == "full":
+        return deepcopy(_whole(backbone))
+    _lower(backbone)  # raises an error if there is none
+    return deepcopy(backbone.upper)
 
 
 def _whole(backbone: Backbone) -> nn.Module:
-    assert backbone.lower is not None
+    if backbone.lower is None:
+        return backbone.upper
     return nn.Sequential(backbone.lower, backbone.upper)
 
 
 def _lower(backbone: Backbone) -> nn.Module:
     if backbone.lower is None:
-        raise UsageError(
-            f"Depth 'last' needs a backbone in stages, which {backbone.name} is not: use depth head or full."
-        )
+        raise UsageError(f"Depth 'last' needs stages, and {backbone.name} has none: use depth head or full.")
     return backbone.lower
 
 
 def save(folder: Path, encoder: Encoder, about: dict[str, Any]) -> None:
-    """``model.safetensors`` and ``model.json``; the JSON comes last and so says that both are whole."""
-    with disk(folder / "model.safetensors"):
+    """Write ``MODEL_FILES``. The JSON comes last: if it exists, both files are complete."""
+    weights_file, about_file = (folder / name for name in MODEL_FILES)
+    with explain_disk_errors(weights_file):
         folder.mkdir(parents=True, exist_ok=True)
-        part = folder / "model.safetensors.tmp"
-        save_file({k: v.contiguous() for k, v in encoder.state_dict().items()}, part)
-        part.replace(folder / "model.safetensors")
+        part = folder / f"{weights_file.name}.tmp"
+        save_file({name: weight.contiguous() for name, weight in encoder.state_dict().items()}, part)
+        part.replace(weights_file)
     shape = {"depth": encoder.depth, "dim": encoder.dim, "shape": asdict(encoder.shape)}
-    write_text(folder / "model.json", json.dumps({**about, **shape}, indent=1))
+    write_text(about_file, json.dumps({**about, **shape}, indent=1))
 
 
 def load(folder: Path, backbone: Backbone) -> Encoder:
     """The encoder that ``save`` wrote, in evaluation mode."""
+    weights_file, about_file = (folder / name for name in MODEL_FILES)
     try:
-        about = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-        weights = load_file(folder / "model.safetensors")
+        about = json.loads(about_file.read_text(encoding="utf-8"))
+        weights = load_file(weights_file)
     except FileNotFoundError:
         raise CampaignError(f"{folder} holds no model: run a round first.") from None
     encoder = Encoder(backbone, about["depth"], about["dim"], Shape(**about["shape"]))

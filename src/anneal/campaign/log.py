@@ -1,0 +1,182 @@
+"""The events of a campaign in memory: what stands, what waits to be asked again, what was given.
+
+An *act* is an answer or a withdrawal that was not undone. What *stands* is the last act of each annotator on
+each pair, if it is not a withdrawal. Adding an event costs the same however many there are.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable
+
+from anneal.campaign.store import MACHINE, Purpose, Row
+from anneal.pairs import UNKNOWN, Pair
+
+PAUSE = 60_000  # milliseconds: looking longer than this is counted as a pause
+
+
+class Log:
+    """All events so far; ``extend`` adds new ones."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.looked = 0  # milliseconds in all
+        self.given = 0  # answers by people, undone ones left out
+        self.waiting: dict[Pair, Row] = {}  # pairs to be asked again, by their last act
+        self._numbers: list[int] = []  # of the rows
+        self._acts: dict[Pair, list[Row]] = {}
+        self._last_purpose: dict[Pair, str] = {}  # of the last answer, undone or not
+        self._standing: dict[tuple[int, int, str], Row] = {}
+        self._standing_list: list[Row] | None = None
+        self._doubted: Counter[Pair] = Counter()  # how often the machine asked again
+        self._last_of_round: dict[int, int] = {}
+
+    @property
+    def newest(self) -> int:
+        """The number of the last row; 0 if there is none."""
+        return self._numbers[-1] if self._numbers else 0
+
+    def extend(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            self.rows.append(row)
+            self._numbers.append(row.id)
+            self._last_of_round[row.round] = row.id
+            self.looked += min(row.looked or 0, PAUSE)
+            if row.undoes is None:
+                self._count(row, 1)
+                self._acts.setdefault(row.pair, []).append(row)
+                self._stand(row)
+                if row.verdict != UNKNOWN:
+                    self._last_purpose[row.pair] = row.purpose
+            else:
+                self._undo(row.undoes)
+            self._update_waiting(row.pair)
+            self._standing_list = None
+
+    def _count(self, row: Row, sign: int) -> None:
+        self.given += sign * is_given(row)
+        if row.verdict == UNKNOWN and row.entered == MACHINE:
+            self._doubted[row.pair] += sign
+
+    def _stand(self, row: Row) -> None:
+        key = (row.a, row.b, row.annotator)
+        self._standing.pop(key, None)  # so that the dictionary stays in the order of the rows
+        if row.verdict != UNKNOWN:
+            self._standing[key] = row
+
+    def _undo(self, number: int) -> None:
+        undone = self.row(number)
+        if undone is None or undone not in self._acts.get(undone.pair, []):
+            return
+        self._count(undone, -1)
+        acts = self._acts[undone.pair]
+        acts.remove(undone)
+        own = [act for act in acts if act.annotator == undone.annotator]
+        self._standing.pop((undone.a, undone.b, undone.annotator), None)
+        if own and own[-1].verdict != UNKNOWN:  # what was said before stands again
+            self._standing[undone.a, undone.b, undone.annotator] = own[-1]
+            self._standing = dict(sorted(self._standing.items(), key=lambda item: item[1].id))
+
+    def _update_waiting(self, pair: Pair) -> None:
+        acts = self._acts.get(pair)
+        last = acts[-1] if acts else None
+        if last is not None and last.verdict == UNKNOWN and last.purpose == Purpose.AGAIN:
+            self.waiting[pair] = last
+        else:
+            self.waiting.pop(pair, None)
+
+    # -- questions about it --------------------------------------------------------------------------
+
+    def row(self, number: int) -> Row | None:
+        at = bisect_right(self._numbers, number) - 1
+        return self.rows[at] if at >= 0 and self._numbers[at] == number else None
+
+    def standing(self) -> list[Row]:
+        """What stands, in the order it was given."""
+        if self._standing_list is None:
+            self._standing_list = list(self._standing.values())
+        return self._standing_list
+
+    def acts(self, pair: Pair) -> list[Row]:
+        """All acts on a pair, in order."""
+        return self._acts.get(pair, [])
+
+    def standing_on(self, pair: Pair) -> list[Row]:
+        """What stands on a pair: one row for each annotator who answered it."""
+        last = {act.annotator: act for act in self.acts(pair)}
+        return [act for act in last.values() if act.verdict != UNKNOWN]
+
+    def verdicts(self, pair: Pair) -> list[int]:
+        """Every verdict people gave on a pair, in order."""
+        return [act.verdict for act in self.acts(pair) if is_given(act)]
+
+    def last_purpose(self, pair: Pair) -> str | None:
+        """What the last answer to a pair was for, even if it was undone or withdrawn."""
+        return self._last_purpose.get(pair)
+
+    def is_act(self, row: Row) -> bool:
+        return row in self.acts(row.pair)
+
+    def since(self, number: int) -> list[Row]:
+        """The acts after a row."""
+        rows = self.rows[bisect_right(self._numbers, number) :]
+        return [row for row in rows if row.undoes is None and self.is_act(row)]
+
+    def news(self, number: int) -> int:
+        """How many answers came after a row, with undos of what was said before it."""
+        rows = self.rows[bisect_right(self._numbers, number) :]
+        undos = sum(row.undoes is not None and row.undoes <= number for row in rows)
+        return undos + sum(map(is_given, self.since(number)))
+
+    def last_by(self, person: str) -> Row | None:
+        """The last act that this person entered."""
+        for row in reversed(self.rows):
+            if row.undoes is None and (row.entered or row.annotator) == person and self.is_act(row):
+                return row
+        return None
+
+    def withdrawn(self) -> list[Row]:
+        """Withdrawals that are the last act of their annotator on their pair, in order."""
+        last = {(row.a, row.b, row.annotator): row for acts in self._acts.values() for row in acts}
+        return sorted((row for row in last.values() if row.verdict == UNKNOWN), key=lambda row: row.id)
+
+    def doubted(self, before: int | None = None) -> frozenset[Pair]:
+        """Pairs that the machine has asked again; all of them, or those of rounds before this one."""
+        if before is None:
+            return frozenset(pair for pair, times in self._doubted.items() if times)
+        return frozenset(
+            pair
+            for pair, times in self._doubted.items()
+            if times and any(_is_doubt(act) and act.round < before for act in self.acts(pair))
+        )
+
+    def is_doubted(self, pair: Pair) -> bool:
+        return self._doubted[pair] > 0
+
+    def overturned(self, before: int) -> int:
+        """How many of the answers that were asked again, before a round, were different the second time. The
+        first withdrawal of each annotator on each pair counts."""
+        count = 0
+        for pair in self.doubted(before):
+            acts = [act for act in self.acts(pair) if act.round < before]
+            for annotator in {act.annotator for act in acts if _is_doubt(act)}:
+                own = [act for act in acts if act.annotator == annotator]
+                first = next(i for i, act in enumerate(own) if _is_doubt(act))
+                earlier = [act.verdict for act in own[:first] if act.verdict]
+                later = [act.verdict for act in own[first:] if act.verdict]
+                count += bool(earlier and later and earlier[-1] != later[-1])
+        return count
+
+    def last_before(self, round: int) -> int:
+        """The number of the last row of the rounds before this one: changes when one of them is corrected."""
+        return max((last for number, last in self._last_of_round.items() if number < round), default=0)
+
+
+def is_given(row: Row) -> bool:
+    """Whether a person gave this verdict: not a withdrawal, not an undo, not released by the machine."""
+    return row.verdict != UNKNOWN and row.entered != MACHINE
+
+
+def _is_doubt(row: Row) -> bool:
+    return row.verdict == UNKNOWN and row.entered == MACHINE

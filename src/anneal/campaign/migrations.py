@@ -1,0 +1,189 @@
+"""The tables of ``campaign.sqlite``, version by version.
+
+Entry i of MIGRATIONS takes a file from version i to i + 1. Never change what a released one leads to; a step may
+be shortened where a later one drops what it made.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from typing import Any
+
+
+def _version_1(db: sqlite3.Connection) -> None:
+    db.execute("CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT")
+    db.execute(
+        """CREATE TABLE answers (
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            a INTEGER NOT NULL, b INTEGER NOT NULL CHECK (a < b),
+            verdict INTEGER NOT NULL CHECK (verdict BETWEEN 0 AND 3), -- 0 withdraws the last one
+            annotator TEXT NOT NULL,
+            asked REAL, answered REAL NOT NULL, -- seconds since 1970
+            strategy TEXT NOT NULL, round INTEGER NOT NULL
+        ) STRICT"""
+    )
+    db.execute("CREATE INDEX answers_by_pair ON answers (a, b, annotator)")
+    db.execute(
+        """CREATE TABLE labels (
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            image INTEGER NOT NULL, class TEXT NOT NULL,
+            annotator TEXT NOT NULL, answered REAL NOT NULL,
+            strategy TEXT NOT NULL, round INTEGER NOT NULL
+        ) STRICT"""
+    )
+    db.execute(
+        """CREATE TABLE questions (
+            round INTEGER NOT NULL, place INTEGER NOT NULL,
+            a INTEGER NOT NULL, b INTEGER NOT NULL CHECK (a < b),
+            strategy TEXT NOT NULL, PRIMARY KEY (round, place)
+        ) STRICT"""
+    )
+    db.execute(
+        """CREATE TABLE rounds (
+            round INTEGER PRIMARY KEY, finished REAL NOT NULL, about TEXT NOT NULL -- JSON
+        ) STRICT"""
+    )
+
+
+def _version_2(db: sqlite3.Connection) -> None:
+    for column in (
+        "looked INTEGER",  # milliseconds from seeing the pair to answering
+        "key TEXT",  # the sender's own name for the event: each one is taken once
+        "undoes INTEGER",  # the row that an undo takes back
+        "entered TEXT",  # who typed it, where that is not the annotator
+    ):
+        db.execute(f"ALTER TABLE answers ADD COLUMN {column}")
+    db.execute("CREATE UNIQUE INDEX answers_by_key ON answers (key) WHERE key IS NOT NULL")
+    db.execute("CREATE INDEX answers_undone ON answers (undoes) WHERE undoes IS NOT NULL")
+    db.execute("ALTER TABLE questions ADD COLUMN level REAL")
+    db.execute("CREATE TABLE audits (model INTEGER, draw INTEGER, a INTEGER, b INTEGER)")
+    db.execute(
+        "CREATE TABLE places (model INTEGER, a INTEGER, b INTEGER, ab INTEGER, ba INTEGER, score REAL)"
+    )
+    db.execute(
+        """CREATE TABLE machine (
+            one INTEGER PRIMARY KEY CHECK (one = 1), at REAL NOT NULL, about TEXT NOT NULL -- JSON
+        ) STRICT"""
+    )
+    db.execute(
+        """CREATE TABLE queries (
+            id TEXT PRIMARY KEY, made REAL NOT NULL, pixels BLOB NOT NULL,
+            round INTEGER, vector BLOB, error TEXT
+        ) STRICT"""
+    )
+
+
+def _version_3(db: sqlite3.Connection) -> None:
+    """What an answer is for becomes a column of its own; questions are picked when they are wanted, so they are
+    no table any more; a round's record has one key for each figure."""
+    db.execute("DROP VIEW IF EXISTS standing")
+    db.execute("DROP VIEW IF EXISTS acts")
+    _add_purposes(db)
+    _keep_last_questions(db)
+    db.execute("DROP TABLE questions")
+    db.execute("DROP TABLE IF EXISTS leases")
+    db.execute(
+        """CREATE TABLE leases (
+            a INTEGER NOT NULL, b INTEGER NOT NULL, holder TEXT NOT NULL, until REAL NOT NULL,
+            purpose TEXT NOT NULL, PRIMARY KEY (a, b)
+        ) STRICT"""
+    )
+    db.execute(  # pairs drawn at random to measure with, in the order in which a model drew them
+        """CREATE TABLE heldout (
+            model INTEGER NOT NULL, draw INTEGER NOT NULL,
+            a INTEGER NOT NULL, b INTEGER NOT NULL, PRIMARY KEY (model, draw)
+        ) STRICT"""
+    )
+    db.execute(  # the rank of b beside a and of a beside b in each model
+        """CREATE TABLE ranks (
+            model INTEGER NOT NULL, a INTEGER NOT NULL, b INTEGER NOT NULL,
+            ab INTEGER NOT NULL, ba INTEGER NOT NULL, score REAL NOT NULL, PRIMARY KEY (model, a, b)
+        ) STRICT"""
+    )
+    db.execute("INSERT INTO heldout SELECT model, draw, a, b FROM audits")
+    db.execute("INSERT INTO ranks SELECT model, a, b, ab, ba, score FROM places")
+    db.execute("DROP TABLE audits")
+    db.execute("DROP TABLE places")
+    for number, about in db.execute("SELECT round, about FROM rounds").fetchall():
+        (seen,) = db.execute(
+            "SELECT coalesce(max(id), 0) FROM answers WHERE round <= ?", (number,)
+        ).fetchone()
+        record = _record(number, json.loads(about), seen)
+        db.execute("UPDATE rounds SET about = ? WHERE round = ?", (json.dumps(record), number))
+    plan = db.execute("SELECT value FROM settings WHERE key = 'plan'").fetchone()
+    if plan is not None:
+        _set(db, "settings", _settings(json.loads(plan[0])))
+        db.execute("DELETE FROM settings WHERE key = 'plan'")
+
+
+def _add_purposes(db: sqlite3.Connection) -> None:
+    db.execute("ALTER TABLE answers ADD COLUMN purpose TEXT NOT NULL DEFAULT 'chosen'")
+    db.execute("UPDATE answers SET purpose = 'held-out', strategy = '' WHERE strategy = 'audit'")
+    db.execute("UPDATE answers SET purpose = 'imported', strategy = '' WHERE strategy = 'import'")
+    db.execute("UPDATE answers SET purpose = 'released' WHERE entered = 'machine' AND verdict != 0")
+    withdrawn = "SELECT 1 FROM answers w WHERE w.a = answers.a AND w.b = answers.b AND w.verdict = 0"
+    db.execute(
+        "UPDATE answers SET purpose = 'again' WHERE purpose = 'chosen' AND verdict != 0 "
+        f"AND EXISTS ({withdrawn} AND w.entered = 'machine' AND w.id < answers.id)"
+    )
+    db.execute("UPDATE answers SET purpose = 'again' WHERE entered = 'machine' AND verdict = 0")
+    asked_again = "SELECT 1 FROM questions q WHERE q.a = answers.a AND q.b = answers.b AND q.place < 0"
+    db.execute(
+        "UPDATE answers SET purpose = 'again' WHERE verdict = 0 AND undoes IS NULL "
+        f"AND EXISTS ({asked_again} AND q.round >= answers.round)"
+    )
+
+
+def _keep_last_questions(db: sqlite3.Connection) -> None:
+    """The list that was being asked, as the agenda of the round."""
+    (newest,) = db.execute("SELECT max(round) FROM questions").fetchone()
+    rows = db.execute(
+        "SELECT a, b FROM questions WHERE round = ? AND strategy != 'audit' AND place >= 0 ORDER BY place",
+        (newest,),
+    ).fetchall()
+    if rows:
+        _set(db, "agenda", {"round": newest, "pairs": rows})
+
+
+def _set(db: sqlite3.Connection, key: str, value: Any) -> None:
+    db.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (key, json.dumps(value)))
+
+
+def _record(number: int, about: dict[str, Any], seen: int) -> dict[str, Any]:
+    """A round's figures. In a simulation ``row`` was a line of the curve, in a campaign the answer it saw."""
+    row = about.get("row", seen)
+    curve = row if isinstance(row, dict) else None
+    told = {**about, **(curve or {})}
+    return {
+        "number": number,
+        "seen": seen if curve else row,
+        "serving": about.get("serves", number),
+        "answers": told.get("answers", 0),
+        "bits": told.get("bits", 0.0),
+        "minutes": told.get("minutes", 0.0),
+        "threshold": told.get("alpha", float("nan")),
+        "cutoff": about.get("limit", float("nan")),
+        "loss": about.get("loss", float("nan")),
+        "seconds": about.get("seconds", {}),
+        "curve": curve,
+    }
+
+
+def _settings(plan: dict[str, Any]) -> dict[str, Any]:
+    """The names of today, without what only experiments vary. A round was a third of a batch."""
+    old = {"recheck": 0.0, "presume": 0.0, **plan}
+    renamed = {"audit": "heldout", "presume": "pseudo_labels"}
+    gone = ("space", "recipe", "length", "gamma", "widths")
+    kept = {renamed.get(name, name): value for name, value in old.items() if name not in gone}
+    if "per_round" in kept:
+        kept["per_round"] = -(-kept["per_round"] // 3)
+    if kept.get("diversity", "none") != "none":
+        kept["diversity"] = "kmeans"
+    if str(kept.get("strategy", "")).startswith("place"):
+        kept["strategy"] = "place"
+    return kept
+
+
+MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_version_1, _version_2, _version_3]

@@ -1,0 +1,221 @@
+"""Which pair comes next, and for whom.
+
+``arrange`` decides, as a pure function. ``take`` reads what it needs from the campaign, calls it once, and
+writes what came out. ``next_question`` is ``take`` for one question of the current round.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from anneal.campaign.campaign import Campaign
+from anneal.campaign.log import Log, is_given
+from anneal.campaign.recheck import withdraw_suspects
+from anneal.campaign.store import MACHINE, Event, Lease, Purpose, Row
+from anneal.method.relations import Relations
+from anneal.method.snapshot import Snapshot
+from anneal.pairs import UNKNOWN, Pair, Pairs
+from anneal.settings import Stream
+
+LEASE = 300.0  # seconds for which a pair is kept for the person who has it on the screen
+
+
+@dataclass(frozen=True)
+class Question:
+    pair: Pair
+    purpose: str
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What may be asked of one person now."""
+
+    mine: list[Question]  # on this person's screen already
+    again: list[Question]  # to be asked once more
+    second: list[Question]  # one person answered it, a second one is wanted
+    heldout: list[Pair]  # drawn at random and not answered yet
+    asked: int  # questions of this round so far, answered or on a screen …
+    asked_heldout: int  # … and how many of them are held out
+
+
+def arrange(
+    waiting: Waiting, pick: Callable[[int], list[Pair]], n: int, heldout: float, overlap: float
+) -> list[Question]:
+    """The next n questions, fewer only if there are no more.
+
+    First what is on the screen and what is asked again, then second opinions, then what ``pick`` chooses, with
+    held-out questions mixed in evenly at their share.
+    """
+    second = waiting.second[: math.ceil(n * overlap)]
+    first = list({question.pair: question for question in (*waiting.mine, *waiting.again, *second)}.values())
+    first = first[:n]
+    taken = {question.pair for question in first}
+    random = [pair for pair in waiting.heldout if pair not in taken]
+    position = waiting.asked + len(first) - len(waiting.mine)
+    slots = _heldout_slots(position, waiting.asked_heldout, len(random), n - len(first), heldout)
+    chosen = pick(slots.count(False)) if False in slots else []
+    random = [pair for pair in random if pair not in set(chosen)]  # a pair that is both counts as chosen
+    later: list[Question] = []
+    for is_random in slots:
+        if random and (is_random or not chosen):
+            later.append(Question(random.pop(0), Purpose.HELD_OUT))
+        elif chosen:
+            later.append(Question(chosen.pop(0), Purpose.CHOSEN))
+    return first + later
+
+
+def _heldout_slots(position: int, asked: int, available: int, n: int, share: float) -> list[bool]:
+    """For each of the next n questions whether it is a held-out one."""
+    slots = []
+    for at in range(position, position + n):
+        due = available > 0 and asked + 0.5 <= share * at
+        slots.append(due)
+        asked += due
+        available -= due
+    return slots
+
+
+def next_question(campaign: Campaign, annotator: str = "me") -> Question | None:
+    """The next question of the current round; None when the round is over and the machine should learn, or when
+    nothing is left to ask."""
+    if campaign.is_round_over():
+        return None
+    return next(iter(take(campaign, annotator, annotator, 1)), None)
+
+
+def take(
+    campaign: Campaign, annotator: str, holder: str, n: int, shown: Sequence[Pair] = ()
+) -> list[Question]:
+    """The next n questions for this person at this screen (``holder``). They are leased: nobody else is asked
+    them for a while. ``shown`` are pairs that should come first, if they are open."""
+    with campaign.transaction() as log:
+        withdraw_suspects(campaign)
+        log = campaign.log()
+        leases = campaign.store.leases()
+        waiting = _waiting(campaign, log, leases, annotator, holder, shown)
+        picker = _Picker(campaign, log, leases)
+        overlap = campaign.store.setting("overlap", 0.0)
+        questions = arrange(waiting, picker.pick, n, campaign.settings.heldout, overlap)
+        campaign.store.add(picker.released)
+        mine = [Question(lease.pair, lease.purpose) for lease in leases if lease.holder == holder]
+        if questions != mine:
+            campaign.store.lease(((one.pair, one.purpose) for one in questions), holder, LEASE)
+    return questions
+
+
+class _Picker:
+    """Asks the strategy. A pair that it wants and that has a held-out answer is not asked again: the answer is
+    released to be learnt from. Else the held-out pairs would be just those that the strategy does not want."""
+
+    def __init__(self, campaign: Campaign, log: Log, leases: Sequence[Lease]) -> None:
+        self.campaign = campaign
+        self.log = log
+        self.pending = [lease.pair for lease in leases]
+        self.released: list[Event] = []
+
+    def pick(self, n: int) -> list[Pair]:
+        campaign = self.campaign
+        rounds = campaign.rounds
+        if not rounds.files(rounds.serving).has_vectors:
+            return []
+        evidence = campaign.evidence()
+        snapshot = Snapshot(
+            rounds.vectors(),
+            campaign.images,
+            evidence.closure.relations,
+            evidence.answers,
+            evidence.rounds,
+        )
+        given = sum(map(is_given, self.log.since(rounds.seen)))
+        rng = campaign.settings.rng(Stream.PICK, rounds.current, given)
+        while True:
+            snapshot = replace(snapshot, pending=Pairs.from_list(self.pending))
+            picked = list(campaign.strategy.pick(snapshot, rounds.agenda(), n, rng))
+            heldout = [row for pair in picked for row in self._heldout_answers(pair)]
+            if not heldout:
+                return picked
+            self.released += [self._release(row) for row in heldout]
+            self.pending += [row.pair for row in heldout]
+
+    def _heldout_answers(self, pair: Pair) -> list[Row]:
+        return [row for row in self.log.standing_on(pair) if row.purpose == Purpose.HELD_OUT]
+
+    def _release(self, row: Row) -> Event:
+        strategy = self.campaign.strategy.name
+        number = self.campaign.rounds.current
+        return Event(
+            *row.pair, row.verdict, row.annotator, strategy, number, Purpose.RELEASED, entered=MACHINE
+        )
+
+
+def _waiting(
+    campaign: Campaign,
+    log: Log,
+    leases: Sequence[Lease],
+    annotator: str,
+    holder: str,
+    shown: Sequence[Pair],
+) -> Waiting:
+    known = campaign.known()
+    others = {lease.pair for lease in leases if lease.holder != holder}
+    purpose = {lease.pair: lease.purpose for lease in leases if lease.holder == holder}
+    heldout = campaign.rounds.heldout_pairs()
+    again = [Question(pair, _purpose_of_repeat(log, pair)) for pair in log.waiting if pair not in others]
+    second = _second_opinions(campaign, log, annotator, others)
+    wanted_twice = {question.pair for question in second}
+    mine = [
+        Question(pair, purpose.get(pair) or _purpose_of_repeat(log, pair))
+        for pair in dict.fromkeys((*shown, *purpose))
+        if pair not in others and (pair in wanted_twice or _is_open(log, known, pair))
+    ]
+    open_pairs = Pairs.from_list(heldout)
+    unknown = known.of(open_pairs) == UNKNOWN
+    random = [
+        pair
+        for pair, is_unknown in zip(heldout, unknown, strict=True)
+        if is_unknown and pair not in others and not log.standing_on(pair)
+    ]
+    answered = [row.purpose for row in log.since(campaign.rounds.seen) if is_given(row)]
+    purposes = answered + [lease.purpose for lease in leases]
+    return Waiting(mine, again, second, random, len(purposes), purposes.count(Purpose.HELD_OUT))
+
+
+def _is_open(log: Log, known: Relations, pair: Pair) -> bool:
+    """Whether a pair has no answer, given or implied. A pair that waits to be asked again may be implied: each
+    part of a contradiction is implied by the others."""
+    if log.standing_on(pair):
+        return False
+    return pair in log.waiting or known.of(Pairs.from_list([pair]))[0] == UNKNOWN
+
+
+def _purpose_of_repeat(log: Log, pair: Pair) -> str:
+    """What a pair is asked for that had an answer before: a held-out pair stays one."""
+    if log.last_purpose(pair) == Purpose.HELD_OUT:
+        return Purpose.HELD_OUT
+    return Purpose.AGAIN if pair in log.waiting else Purpose.CHOSEN
+
+
+def _second_opinions(campaign: Campaign, log: Log, annotator: str, others: set[Pair]) -> list[Question]:
+    """Pairs that one other person answered and that belong to the share two people are asked."""
+    overlap = campaign.store.setting("overlap", 0.0)
+    if not overlap:
+        return []
+    people: dict[Pair, list[Row]] = {}
+    for row in log.standing():
+        people.setdefault(row.pair, []).append(row)
+    return [
+        Question(pair, rows[0].purpose)
+        for pair, rows in people.items()
+        if len(rows) == 1
+        and rows[0].annotator != annotator
+        and pair not in others
+        and _is_sampled(pair, campaign.settings.seed, overlap)
+    ]
+
+
+def _is_sampled(pair: Pair, seed: int, share: float) -> bool:
+    """Whether a pair belongs to a random share of all pairs, by a hash of its ids."""
+    mixed = (pair[0] * 0x9E3779B1 + pair[1] * 0x85EBCA77 + seed) % 2**32
+    return (mixed ^ (mixed >> 15)) * 0x2C1B3C6D % 2**32 < share * 2**32

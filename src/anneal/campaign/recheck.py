@@ -1,0 +1,100 @@
+"""Which answers of this campaign are asked again (``method.suspects`` has the rules as pure functions)."""
+
+from __future__ import annotations
+
+import math
+
+from anneal.campaign.campaign import Campaign, answers_of
+from anneal.campaign.log import Log
+from anneal.campaign.store import MACHINE, Purpose, Row
+from anneal.method import suspects
+from anneal.pairs import Answers, Floats, Pairs, Verdict
+
+OWN = (Purpose.CHOSEN, Purpose.AGAIN, Purpose.RELEASED)  # imported and held-out answers are not doubted
+LEAD_IN_CONTRADICTION = 3  # more votes than its contrary, until an answer in a contradiction is believed
+
+
+def withdraw_suspects(campaign: Campaign) -> None:
+    """Withdraw answers that may be mistakes, so that their pairs are asked again; not while others wait."""
+    log = campaign.log()
+    rounds = campaign.rounds
+    if not campaign.settings.recheck or log.waiting or not rounds.files(rounds.serving).has_vectors:
+        return
+    numbers = _suspects(campaign, log)
+    if numbers:
+        campaign.again(numbers, by=MACHINE)
+
+
+def _suspects(campaign: Campaign, log: Log) -> list[int]:
+    """Row numbers of suspects that asking again has not settled."""
+    rounds = campaign.rounds
+    vectors = rounds.vectors()  # they have not learnt from the answers of this round
+    current = rounds.current
+    own = [row for row in log.standing() if row.purpose in OWN]
+    this_round = list({row.pair: row for row in own if row.round == current}.values())
+    fresh = answers_of(this_round)
+    records = rounds.records()
+    rate = records[-1].recheck_rate if records else 1.0
+    probability = suspects.verdict_probability(vectors, fresh, fresh)
+    joins = suspects.joins_large_groups(campaign.known_before(current), fresh)
+    doubted = [row for row in this_round if log.is_doubted(row.pair)]  # asked again: the same this time?
+    doubted += [
+        this_round[i] for i in suspects.unlikely(probability, joins, campaign.settings.recheck * rate)
+    ]
+    numbers = [row.id for row in doubted if not _is_settled(log, row, 1)]
+    for rows in campaign.contradictions():
+        weakest = _weakest(log, rows, vectors, fresh)
+        if weakest is not None:
+            numbers.append(weakest.id)
+    if not numbers:  # one earlier answer at a time
+        by_pair = {row.pair: row for row in own if not log.is_doubted(row.pair)}
+        strange = rounds.files(current - 1).suspects()
+        numbers = [by_pair[pair].id for pair in strange if pair in by_pair][:1]
+    return list(dict.fromkeys(numbers))
+
+
+def _weakest(log: Log, rows: list[Row], vectors: Floats, fresh: Answers) -> Row | None:
+    """The answer of a contradiction to ask again: the one with the smallest lead, the least likely of those,
+    the newest of those. None where two people disagree about a pair: they must settle it themselves."""
+    if len({row.pair for row in rows}) < len(rows):
+        return None
+    probability = suspects.verdict_probability(vectors, answers_of(rows), fresh).tolist()
+    unsettled = [
+        (_lead(log, row), chance, -row.id, row)
+        for row, chance in zip(rows, probability, strict=True)
+        if not _is_settled(log, row, LEAD_IN_CONTRADICTION)
+    ]
+    return min(unsettled, key=lambda one: one[:3])[-1] if unsettled else None
+
+
+def _is_settled(log: Log, row: Row, lead: int) -> bool:
+    """Whether a pair that was asked again needs no further question: its verdict has the lead, or is unsure, or
+    it was asked so often that one more answer will not help."""
+    times = len(log.verdicts(row.pair))
+    enough = row.verdict == Verdict.UNSURE or _lead(log, row) >= lead
+    return times > 1 and (enough or times > 2 * lead)
+
+
+def _lead(log: Log, row: Row) -> int:
+    """How many more times the verdict that stands was given than any other. A person who corrects an answer
+    without being asked has thought twice."""
+    verdicts = log.verdicts(row.pair)
+    if not log.is_doubted(row.pair):
+        return min(len(verdicts), 2)
+    return 2 * verdicts.count(row.verdict) - len(verdicts)
+
+
+def recheck_rate(campaign: Campaign, before: int) -> float:
+    """How much rechecking goes on, by what it found before a round."""
+    log = campaign.log()
+    return suspects.recheck_rate(len(log.doubted(before)), log.overturned(before))
+
+
+def earlier_suspects(campaign: Campaign, frozen: Floats, rate: float) -> Pairs:
+    """Pairs whose answer the frozen features speak against, at most a quarter of a round, the strangest
+    first."""
+    evidence = campaign.evidence()
+    strange = suspects.against_frozen(
+        frozen, evidence.answers, evidence.closure.relations, campaign.log().doubted()
+    )
+    return strange[: math.ceil(campaign.settings.per_round / 4 * rate)]

@@ -1,0 +1,203 @@
+"""What the machine leaves behind after each round: files with names and types, and a record of figures."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from anneal.campaign.store import HeldOut, Store
+from anneal.errors import CampaignError
+from anneal.files import replacing, save_array
+from anneal.method.snapshot import Agenda
+from anneal.pairs import Floats, Ids, Pair, Pairs
+
+FROZEN = -1  # the number of the model before the first round: the frozen features
+LAST = 3  # rounds whose files are kept whatever else
+
+
+@dataclass(frozen=True)
+class Record:
+    """The figures of a finished round."""
+
+    number: int
+    seen: int  # the last row of the answers that it learnt from
+    serving: int  # the number of the model that serves from then on
+    answers: int = 0  # given so far
+    bits: float = 0.0
+    minutes: float = 0.0  # of looking
+    threshold: float = float("nan")  # MGUE's α_t
+    cutoff: float = float("nan")  # similarity from which the model calls a pair similar
+    loss: float = float("nan")
+    recheck_rate: float = 1.0  # how much rechecking goes on in the round after it (method.suspects)
+    seconds: dict[str, float] = field(default_factory=dict)  # of each step
+    p5: tuple[float, float, float] | None = None  # value, low, high: the estimate when its files were removed
+    curve: dict[str, Any] | None = None  # a simulation's row of curve.csv
+
+    @classmethod
+    def from_json(cls, about: dict[str, Any]) -> Record:
+        known = {one.name for one in fields(cls)}
+        return cls(**{name: value for name, value in about.items() if name in known})
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Round:
+    """The files of one round, or of the frozen features. Nobody else spells their names."""
+
+    folder: Path
+    number: int
+
+    @classmethod
+    def of(cls, campaign: Path, number: int) -> Round:
+        return cls(campaign / "rounds" / ("frozen" if number == FROZEN else f"{number:04d}"), number)
+
+    def save_space(self, vectors: Floats, nearest: Ids) -> None:
+        save_array(self.folder / "vectors.npy", np.asarray(vectors, dtype=np.float32))
+        save_array(self.folder / "top.npy", nearest)
+
+    @property
+    def has_vectors(self) -> bool:
+        return (self.folder / "vectors.npy").exists()
+
+    def vectors(self) -> Floats:
+        """(n, d) unit rows, memory-mapped: every image in this round's space."""
+        try:
+            vectors: Floats = np.load(self.folder / "vectors.npy", mmap_mode="r")
+        except FileNotFoundError:
+            raise CampaignError(f"{self.folder} has lost its vectors: run anneal round again.") from None
+        return vectors
+
+    def nearest(self) -> Ids | None:
+        """(queries, 6): images by which P@5 is measured, and the five nearest of each."""
+        file = self.folder / "top.npy"
+        return np.load(file) if file.exists() else None
+
+    def save_agenda(self, agenda: Agenda) -> None:
+        pairs = np.column_stack([agenda.pairs.a, agenda.pairs.b])
+        with replacing(self.folder / "agenda.npz") as out:
+            np.savez(out, pairs=pairs, images=agenda.images, beside=agenda.beside, lean=agenda.lean)
+
+    def agenda(self) -> Agenda | None:
+        """What the round after this one asks about."""
+        file = self.folder / "agenda.npz"
+        if not file.exists():
+            return self._agenda_of_version_2()
+        with np.load(file) as saved:
+            pairs = Pairs(saved["pairs"][:, 0], saved["pairs"][:, 1])
+            return Agenda(pairs, saved["images"], saved["beside"], float(saved["lean"]))
+
+    def _agenda_of_version_2(self) -> Agenda | None:
+        files = [self.folder / f"{name}.npy" for name in ("joins", "order", "beside")]
+        if not all(file.exists() for file in files):
+            return None
+        joins, order, beside = (np.load(file) for file in files)
+        return Agenda(Pairs(joins[:, 0], joins[:, 1]), order, beside)
+
+    def save_suspects(self, pairs: Pairs) -> None:
+        save_array(self.folder / "against.npy", np.column_stack([pairs.a, pairs.b]))
+
+    def suspects(self) -> Pairs:
+        """Earlier answers that the frozen features speak against."""
+        file = self.folder / "against.npy"
+        if not file.exists():
+            return Pairs.none()
+        saved = np.load(file)
+        return Pairs(saved[:, 0], saved[:, 1])
+
+    @property
+    def has_model(self) -> bool:
+        """Whether the encoder is there: network.model writes its JSON last."""
+        return (self.folder / "model.json").exists()
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Rounds:
+    """The finished rounds of a campaign: their records and files. Read again only when there is a new one."""
+
+    def __init__(self, folder: Path, store: Store) -> None:
+        self._folder = folder
+        self._store = store
+        self._count = -1
+        self._records: list[Record] = []
+        self._heldout: list[tuple[int, int, int, int]] = []
+        self._vectors: tuple[int, Floats] | None = None
+        self._agenda: tuple[int, Agenda] | None = None
+
+    def records(self) -> list[Record]:
+        """The figures of every finished round."""
+        count = self._store.count_rounds()
+        if count != self._count:
+            self._records = [Record.from_json(about) for about in self._store.rounds()]
+            self._heldout = self._store.heldout()
+            self._count = count
+        return self._records
+
+    def save(self, record: Record, heldout: HeldOut | None = None) -> None:
+        """Add a round, or replace its record."""
+        self._store.save_round(record.to_json(), heldout)
+        self._count = -1
+
+    def heldout_draws(self) -> list[tuple[int, int, int, int]]:
+        """(model, draw, a, b) of every held-out pair, in the order drawn."""
+        self.records()
+        return self._heldout
+
+    def heldout_pairs(self) -> dict[Pair, None]:
+        return {(a, b): None for _, _, a, b in self.heldout_draws()}
+
+    @property
+    def current(self) -> int:
+        """The number of the round that is being asked."""
+        return len(self.records())
+
+    @property
+    def seen(self) -> int:
+        """The last row of the answers that the newest model learnt from."""
+        records = self.records()
+        return records[-1].seen if records else 0
+
+    @property
+    def serving(self) -> int:
+        """The number of the serving model: the newest one, or an earlier one if the newest is worse."""
+        records = self.records()
+        return records[-1].serving if records else FROZEN
+
+    def files(self, number: int) -> Round:
+        return Round.of(self._folder, number)
+
+    def vectors(self, model: int | None = None) -> Floats:
+        """Every image in the space of the serving model, or of another one."""
+        number = self.serving if model is None else model
+        if self._vectors is None or self._vectors[0] != number:
+            self._vectors = number, self.files(number).vectors()
+        return self._vectors[1]
+
+    def agenda(self) -> Agenda:
+        """What the current round asks about; empty if that was lost."""
+        number = self.current
+        if self._agenda is None or self._agenda[0] != number:
+            agenda = self.files(number - 1).agenda()
+            if agenda is None:
+                old = self._store.setting("agenda", {})  # the list of a campaign of version 2
+                agenda = Agenda(Pairs.from_list(old["pairs"] if old.get("round") == number else []))
+            self._agenda = number, agenda
+        return self._agenda[1]
+
+    def unneeded(self, keep: Collection[int]) -> list[Record]:
+        """Rounds whose files nothing needs: all but the last few, the serving one and ``keep``."""
+        records = self.records()
+        needed = {record.number for record in records[-LAST:]} | set(keep) | {self.serving}
+        return [
+            record
+            for record in records
+            if record.number not in needed and self.files(record.number).folder.exists()
+        ]

@@ -1,0 +1,154 @@
+"""What the paper reports, and its claims checked one by one against our curves."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from anneal.experiments.curves import Curve, converged
+from anneal.pairs import Floats
+
+LAMBDAS = (1, 2, 3, 4, 5, 6)
+CONFIRMED = "confirmed"
+NOT_CONFIRMED = "**not confirmed**"
+Line = list[str]  # a claim, whether it holds here, and the evidence
+
+
+@dataclass(frozen=True)
+class Reported:
+    """What the paper reports on one archive. Scores are mAP@5."""
+
+    bits: int  # the budget of the comparison
+    scores: dict[str, float]
+    early: tuple[int, int]  # MGUE is ahead of BCGUE from the first to the second budget …
+    lead: int  # … by about this many points
+    converges: dict[str, int]  # bits at which a player reaches the upper bound
+    overtakes: tuple[tuple[str, str, int | None, int], ...]
+    """(player, other player, bits, needed): with ``needed`` bits the player reaches the score that the
+    other has with ``bits``. None stands for the other's last budget."""
+
+
+PAPER = {
+    "ucmerced": Reported(
+        bits=1845,
+        scores={"mgue": 0.9356, "bcgue": 0.9355, "cal": 0.8782, "random": 0.7196},
+        early=(738, 1476),
+        lead=5,
+        converges={"mgue": 2214, "bcgue": 2214},
+        overtakes=(("cal", "mgue", 1845, 4059),),
+    ),
+    "aid": Reported(
+        bits=7440,
+        scores={"mgue": 0.9285, "bcgue": 0.9313, "cal": 0.8770, "random": 0.7716},
+        early=(785, 5090),
+        lead=2,
+        converges={"mgue": 5482, "bcgue": 6266},
+        overtakes=(("mgue", "cal", None, 3524), ("bcgue", "cal", None, 4307)),
+    ),
+}
+
+
+def check(by_player: Mapping[str, Curve], paper: Reported) -> list[Line]:
+    """A line for each of the paper's claims whose players have played past their first budget."""
+    begun = {name: curve for name, curve in by_player.items() if len(curve.bits) > 1 or name == "upper"}
+    checks = (_early, _order, _best_lambda, _diversity, _converges)
+    return [line for claim in checks if (line := claim(begun, paper))]
+
+
+def _early(by_player: Mapping[str, Curve], paper: Reported) -> Line | None:
+    if not {"mgue", "bcgue"} <= set(by_player):
+        return None
+    mgue = by_player["mgue"]
+    bcgue = by_player["bcgue"]
+    low, high = (mgue.at(bits) for bits in paper.early)
+    if min(len(mgue.bits), len(bcgue.bits)) <= high or low == high:
+        return None
+    lead = _lead(mgue, bcgue, low, high + 1)
+    behind = [str(mgue.bits[i]) for i in range(low, high + 1) if mgue.mean[i] < bcgue.mean[i]]
+    claim = "MGUE ahead of BCGUE early"
+    evidence = f"{_points(lead)}, {mgue.bits[low]} to {mgue.bits[high]} bits (paper: about {paper.lead:+d})"
+    if lead.mean() <= 0:
+        return [claim, NOT_CONFIRMED, evidence]
+    return [claim, f"confirmed but at {', '.join(behind)} bits" if behind else CONFIRMED, evidence]
+
+
+def _order(by_player: Mapping[str, Curve], paper: Reported) -> Line | None:
+    pairs = [("mgue", "cal"), ("bcgue", "cal"), ("cal", "random")]
+    pairs = [pair for pair in pairs if set(pair) <= set(by_player)]
+    if ("mgue", "cal") not in pairs:
+        return None
+    evidence: list[str] = []
+    broken: list[float] = []  # the share of budgets at which a pair is in the wrong order
+    for name, other_name in pairs:
+        curve = by_player[name]
+        other = by_player[other_name]
+        n = min(len(curve.bits), len(other.bits))
+        behind = [str(curve.bits[i]) for i in range(1, n) if curve.mean[i] <= other.mean[i]]
+        but = f", not at {', '.join(behind)}" if behind else ""
+        if len(behind) == n - 1:
+            but = ", at no budget"
+        evidence.append(f"{name} > {other_name}: {_points(_lead(curve, other, 1, n))}{but}")
+        broken.append(len(behind) / (n - 1))
+    outcome = "confirmed but at the budgets named" if max(broken) else CONFIRMED
+    if max(broken) == 1:
+        outcome = NOT_CONFIRMED
+    return ["MGUE and BCGUE > CAL > random, after the first labels", outcome, "; ".join(evidence)]
+
+
+def _best_lambda(by_player: Mapping[str, Curve], paper: Reported) -> Line | None:
+    every = {lam: by_player[f"mgue-flat-{lam}"] for lam in LAMBDAS if f"mgue-flat-{lam}" in by_player}
+    if len(every) < len(LAMBDAS):
+        return None
+    n = min(len(curve.bits) for curve in every.values())
+    overall = {lam: float(curve.mean[1:n].mean()) for lam, curve in every.items()}
+    best = max(overall, key=lambda lam: overall[lam])
+    lead = _lead(every[best], every[3], 1, n)
+    outcome = CONFIRMED if best == 3 else NOT_CONFIRMED
+    if best != 3 and _within_noise(lead):
+        outcome = f"within noise: λ = {best} is, by {_points(lead)}"
+    scores = ", ".join(f"λ = {lam} {score:.3f}" for lam, score in overall.items())
+    return ["λ = 3 is best", outcome, f"mean over later budgets: {scores}"]
+
+
+def _diversity(by_player: Mapping[str, Curve], paper: Reported) -> Line | None:
+    names = ("mgue", "mgue-flat-3", "bcgue", "bcgue-flat")
+    if not set(names) <= set(by_player):
+        return None
+    n = min(len(by_player[name].bits) for name in names)
+    mgue = _lead(by_player["mgue"], by_player["mgue-flat-3"], 1, n)
+    bcgue = _lead(by_player["bcgue"], by_player["bcgue-flat"], 1, n)
+    outcome = CONFIRMED if 0 < mgue.mean() < bcgue.mean() else NOT_CONFIRMED
+    if outcome == CONFIRMED and (_within_noise(mgue) or _within_noise(bcgue)):
+        outcome = "confirmed, within noise"
+    evidence = f"MGUE {_points(mgue)}, BCGUE {_points(bcgue)}, over later budgets"
+    return ["diversity helps both, BCGUE more", outcome, evidence]
+
+
+def _converges(by_player: Mapping[str, Curve], paper: Reported) -> Line | None:
+    upper = by_player.get("upper")
+    if upper is None or "mgue" not in by_player or len(upper.scores) < 2:
+        return None
+    here = {name: converged(by_player[name], upper) for name in paper.converges if name in by_player}
+    holds = all(bits is not None and bits <= 1.02 * paper.converges[name] for name, bits in here.items())
+    theirs = ", ".join(f"{name} {paper.converges[name]}" for name in here)
+    evidence = ", ".join(f"{name} {bits_or_never(bits)}" for name, bits in here.items())
+    return [f"the upper bound is reached ({theirs} bits)", CONFIRMED if holds else NOT_CONFIRMED, evidence]
+
+
+def _lead(curve: Curve, other: Curve, start: int, stop: int) -> Floats:
+    """The mean lead over these budgets in each trial. Trials with one number share split and first labels."""
+    n = min(len(curve.scores), len(other.scores))
+    lead: Floats = (curve.scores[:n, start:stop] - other.scores[:n, start:stop]).mean(axis=1)
+    return lead
+
+
+def _within_noise(lead: Floats) -> bool:
+    """Whether the mean lead is at most its standard deviation over the trials."""
+    return len(lead) > 1 and abs(float(lead.mean())) <= float(lead.std(ddof=1))
+
+
+def _points(lead: Floats) -> str:
+    spread = f" ± {100 * lead.std(ddof=1):.1f}" if len(lead) > 1 else ""
+    return f"{100 * lead.mean():+.1f}{spread} points"
+
+
+def bits_or_never(bits: int | None) -> str:
+    return "not reached" if bits is None else str(bits)

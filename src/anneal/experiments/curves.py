@@ -1,0 +1,75 @@
+"""What a ``curve.csv`` says: the score of each player in each trial at each budget."""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from anneal.pairs import Floats
+
+Row = dict[str, Any]
+SCORE = "map5_min"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One player's scores: a row per trial, a column per budget."""
+
+    bits: list[int]
+    scores: Floats  # (trials, budgets)
+
+    @property
+    def mean(self) -> Floats:
+        return np.asarray(self.scores.mean(axis=0))
+
+    @property
+    def std(self) -> Floats:
+        """The sample standard deviation over the trials; 0 for a single trial."""
+        return np.asarray(self.scores.std(axis=0, ddof=1)) if len(self.scores) > 1 else 0 * self.mean
+
+    def at(self, bits: int) -> int:
+        """The column with the nearest budget."""
+        return int(np.abs(np.array(self.bits) - bits).argmin())
+
+
+def read(path: Path) -> list[Row]:
+    """The rows of a ``curve.csv``. A file without the column ``player`` has one player per strategy."""
+    with path.open(encoding="utf-8", newline="") as lines:
+        rows: list[Row] = list(csv.DictReader(lines))
+    for row in rows:
+        row.setdefault("player", row["strategy"])
+        row |= {name: int(row[name]) for name in ("trial", "round", "bits")}
+        row[SCORE] = float(row[SCORE])
+    return rows
+
+
+def curves(rows: Sequence[Row], column: str = SCORE, by: str = "player") -> dict[str, Curve]:
+    """A curve for each value of the column ``by``, in the order of the rows. It ends at the last round that
+    all of its trials have finished, so that each mean is over the same trials."""
+    names = dict.fromkeys(row[by] for row in rows)
+    return {name: _curve([row for row in rows if row[by] == name], column) for name in names}
+
+
+def _curve(rows: Sequence[Row], column: str) -> Curve:
+    trials: dict[int, list[Row]] = {}
+    for row in rows:
+        trials.setdefault(row["trial"], []).append(row)
+    rounds = min(len(trial) for trial in trials.values())
+    finished = [trials[number][:rounds] for number in sorted(trials)]
+    bits = np.mean([[row["bits"] for row in trial] for trial in finished], axis=0)
+    scores = [[float(row[column]) for row in trial] for trial in finished]
+    return Curve([round(budget) for budget in bits.tolist()], np.array(scores))
+
+
+def bits_to(curve: Curve, score: float) -> int | None:
+    """The first budget at which the mean reaches a score."""
+    reached = np.flatnonzero(curve.mean >= score)
+    return curve.bits[int(reached[0])] if len(reached) else None
+
+
+def converged(curve: Curve, upper: Curve) -> int | None:
+    """The first budget at which the mean is at most one ``upper.std`` below the last ``upper.mean``."""
+    return bits_to(curve, float(upper.mean[-1] - upper.std[-1]))

@@ -1,0 +1,64 @@
+"""Files that are written whole or not at all, and disk errors as plain sentences."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anneal.errors import DiskError
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a file in one step: a reader sees the old text or the new text, never a part."""
+    with replacing(path) as out:
+        out.write(text.encode("utf-8"))
+
+
+def save_array(path: Path, array: NDArray[Any]) -> None:
+    """Replace a ``.npy`` file in one step."""
+    with replacing(path) as out:
+        np.save(out, array)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A new file beside ``path`` to write to. It takes the place of ``path`` at the end, or is removed."""
+    with explain_disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+        try:
+            # With "wb" np.save leaves the writing to C code, whose error on a full disk has no errno.
+            with fresh.open("w+b") as out:
+                yield out
+                out.flush()
+                os.fsync(out.fileno())
+            fresh.replace(path)
+        finally:
+            fresh.unlink(missing_ok=True)
+
+
+@contextmanager
+def explain_disk_errors(path: Path) -> Iterator[None]:
+    """Raise a DiskError that says what to do when ``path`` cannot be written. Other errors pass."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+            raise DiskError(
+                f"The disk is full: {path.parent} could not be written. Free some space and run "
+                "the same command again; it goes on where it stopped."
+            ) from error
+        if error.errno in {errno.ENOTDIR, errno.EEXIST}:
+            raise DiskError(f"{path.parent} is not a folder: choose another place.") from error
+        if error.errno in {errno.EACCES, errno.EROFS, errno.EPERM}:
+            raise DiskError(
+                f"{path.parent} may not be written. Choose another folder or change its rights."
+            ) from error
+        raise

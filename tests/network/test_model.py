@@ -1,0 +1,85 @@
+"""The network: its first geometry, the pair classifier, every depth trained, saved and loaded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from blobs import PLAIN, answered, blobs, head_vectors
+
+from anneal.archive.catalog import open_archive
+from anneal.errors import CampaignError
+from anneal.method.relations import full
+from anneal.network import backbones, encode, model
+from anneal.network.model import Encoder, PairClassifier, Shape
+from anneal.network.train import Fit, fit
+from anneal.pairs import Pairs
+
+
+def test_an_anchored_head_starts_from_the_frozen_geometry(rng: np.random.Generator) -> None:
+    features, _ = blobs(rng)
+    encoder = Encoder(PLAIN, "head", 24, Shape(32, 24))
+    encoder.settle(torch.from_numpy(features))
+    near = head_vectors(encoder, features)
+    torch.nn.init.zeros_(encoder.head[2].weight)  # type: ignore[arg-type]
+    torch.nn.init.zeros_(encoder.head[2].bias)  # type: ignore[arg-type]
+    vectors = head_vectors(encoder, features)
+    rows = features / np.linalg.norm(features, axis=1, keepdims=True)
+    rows = rows - rows.mean(axis=0)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    np.testing.assert_allclose(vectors @ vectors.T, rows @ rows.T, atol=1e-5)
+    assert np.corrcoef((near @ near.T).ravel(), (rows @ rows.T).ravel())[0, 1] > 0.5
+
+
+def test_the_pair_classifier_does_not_depend_on_order_and_its_scorer_agrees() -> None:
+    torch.manual_seed(0)
+    classifier = PairClassifier(6, (5, 4))
+    z = torch.randn(7, 6)
+    i, j = torch.triu_indices(7, 7, 1)
+    logits = classifier(z, i, j)
+    torch.testing.assert_close(logits, classifier(z, j, i))
+    naive = []
+    for u, v in zip(z[i], z[j], strict=True):
+        both = []
+        for pair in (torch.cat([u, v]), torch.cat([v, u])):
+            hidden = torch.relu(classifier.first(pair * 6**0.5))
+            both.append(classifier.last(torch.relu(classifier.second(hidden))))
+        naive.append(torch.stack(both).mean())
+    torch.testing.assert_close(logits, torch.stack(naive))
+    probability = classifier.scorer(z.numpy())(np.arange(7), np.arange(7))
+    np.testing.assert_allclose(probability[i, j], torch.sigmoid(logits).detach().numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("depth", ["head", "last", "full"])
+@pytest.mark.parametrize("name", ["random:resnet-18", "random:efficientnet-lite0"])
+def test_every_depth_trains_and_loads_again_as_it_was_saved(
+    drawn: Path, cache: Path, tmp_path: Path, depth: model.Depth, name: str, rng: np.random.Generator
+) -> None:
+    archive = open_archive(drawn, 32, cache)
+    backbone = backbones.load(name)
+    stored = encode.inputs(archive, backbone, depth)
+    answers = answered(archive.classes, Pairs.of(rng.integers(0, 60, 40), rng.integers(60, 120, 40)))
+    known = full(len(archive), answers).relations
+    settings = replace(Fit.at(depth), steps=3, batch=12)
+    before = {key: value.clone() for key, value in backbone.upper.state_dict().items()}
+    encoder = fit(backbone, depth, stored, known, settings, rng).encoder
+    for key, value in backbone.upper.state_dict().items():
+        assert torch.equal(value, before[key]), "training must not change the pretrained weights"
+    space = model.searched(depth)
+    vectors = encode.vectors(encoder, backbone, stored[:8], [space])[space]
+    assert vectors.shape[1] == (encoder.dim if depth == "full" else 256)
+    model.save(tmp_path, encoder, {"note": "x"})
+    assert {file.name for file in tmp_path.iterdir()} == {"model.safetensors", "model.json"}
+    assert set(model.MODEL_FILES) == {"model.safetensors", "model.json"}
+    again = encode.vectors(model.load(tmp_path, backbone), backbone, stored[:8], [space])[space]
+    np.testing.assert_allclose(again, vectors, atol=1e-6)
+    outside = encode.query(archive.pixels[:8], backbone, depth, encoder)
+    np.testing.assert_allclose(outside, vectors, atol=2e-3)  # depth `last` stores half precision
+
+
+def test_without_a_model_the_error_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(CampaignError, match="run a round first"):
+        model.load(tmp_path, PLAIN)
