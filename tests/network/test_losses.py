@@ -226,10 +226,7 @@ def test_pair_bce_of_no_pairs_is_zero_with_a_gradient() -> None:
 def test_anchor_loss_is_the_mean_squared_change_of_similarities() -> None:
     z = F.normalize(images(11).detach(), dim=1)
     anchor = F.normalize(images(12).detach(), dim=1)
-    squares = []
-    for i in range(M):
-        for j in range(M):
-            squares.append(float(z[i] @ z[j] - anchor[i] @ anchor[j]) ** 2)
+    squares = [float(z[i] @ z[j] - anchor[i] @ anchor[j]) ** 2 for i in range(M) for j in range(M)]
     assert float(anchor_loss(z, anchor)) == pytest.approx(sum(squares) / len(squares), rel=1e-9)
     rotated = z @ torch.linalg.qr(torch.ones(DIM, DIM, dtype=torch.float64).tril()).Q
     assert float(anchor_loss(rotated, z)) == pytest.approx(0, abs=1e-20)  # a rotation changes no similarity
@@ -259,13 +256,13 @@ def test_the_diagonal_does_not_count(loss: Loss) -> None:
 
 
 @every_loss
-def test_without_known_pairs_loss_and_gradient_are_zero(loss: Loss) -> None:
+@pytest.mark.parametrize("codes", [(0,), (U,), (0, U)], ids=["unknown", "unsure", "both"])
+def test_without_known_pairs_loss_and_gradient_are_zero(loss: Loss, codes: tuple[int, ...]) -> None:
     z = images(5)
-    for codes in ((0,), (U,), (0, U)):
-        known = verdicts(55, codes=codes)
-        value, gradient = value_and_gradient(lambda z, known=known: loss(similarities(z), known), z)
-        assert value == 0
-        assert gradient.tolist() == torch.zeros_like(z).tolist()
+    known = verdicts(55, codes=codes)
+    value, gradient = value_and_gradient(lambda z: loss(similarities(z), known), z)
+    assert value == 0
+    assert gradient.tolist() == torch.zeros_like(z).tolist()
 
 
 def test_ntxent_of_an_anchor_without_negatives_is_zero_with_a_zero_gradient() -> None:

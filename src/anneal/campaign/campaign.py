@@ -1,7 +1,7 @@
 """A campaign: the answers people gave, and what follows from them. No torch in here.
 
-A campaign is a folder: ``campaign.sqlite`` (all that people said), ``cache/`` (pixels and frozen features) and
-``rounds/`` (the models and vectors of each round).
+A campaign is a folder: ``campaign.sqlite`` (all that people said), ``cache/`` (pixels and frozen features)
+and ``rounds/`` (the models and vectors of each round).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -51,9 +51,11 @@ class Campaign:
         self.rounds = Rounds(folder, store)
         self._evidence: tuple[tuple[int, int], Evidence] | None = None
         self._before: tuple[tuple[int, int, int], Relations] | None = None
+        self._labelled: tuple[int, Answers] | None = None
         saved = store.settings()
         try:
-            self.settings = Settings(**saved["settings"])
+            known = {one.name for one in fields(Settings)}  # a later version may have saved more
+            self.settings = Settings(**{k: v for k, v in saved["settings"].items() if k in known})
             self.images: Ids = np.array(saved["images"], dtype=np.int64)  # those that may be asked about
             self.size = int(saved["size"])  # images in the archive
             self._where = saved["archive"]
@@ -130,8 +132,8 @@ class Campaign:
         asked: float | None = None,
         looked: int | None = None,
     ) -> int:
-        """Give a verdict on a pair; it is on disk when this returns. Returns its row number. A later answer of
-        the same annotator replaces it. An event with the same ``key`` is taken once."""
+        """Give a verdict on a pair; it is on disk when this returns. Returns its row number. A later answer
+        of the same annotator replaces it. An event with the same ``key`` is taken once."""
         pair = (min(a, b), max(a, b))
         self.check([pair], [verdict])
         with self.transaction() as log:
@@ -149,7 +151,7 @@ class Campaign:
             return self.store.add([event])[0]
 
     def _purpose(self, log: Log, pair: Pair) -> str:
-        """What an answer to this pair is for: what it was given out for, else what its last answer was for."""
+        """What an answer to this pair is for: what it was given out for, else what its last one was for."""
         leased = self.store.leased_for(pair)
         if leased is not None:
             return leased
@@ -174,8 +176,8 @@ class Campaign:
     def undo(
         self, annotator: str = "me", *, key: str | None = None, undoes: str | None = None
     ) -> Pair | None:
-        """Take back the last act of this person, or the one sent with the key ``undoes`` and all later acts on
-        its pair. What was said before stands again. Returns the pair, or None if there was nothing."""
+        """Take back the last act of this person, or the one sent with the key ``undoes`` and all later acts
+        on its pair. What was said before stands again. Returns the pair, or None if there was nothing."""
         with self.transaction() as log:
             if key is not None:
                 sent = next((row for row in reversed(log.rows) if row.key == key), None)
@@ -209,7 +211,7 @@ class Campaign:
             return row.pair
 
     def again(self, numbers: Sequence[int], by: str = "me") -> int:
-        """Withdraw these answers, so that their pairs are asked again before others. Returns how many pairs."""
+        """Withdraw these answers, so that their pairs are asked again, before others. Returns how many."""
         with self.transaction() as log:
             wanted = set(numbers)
             rows = [row for row in log.standing() if row.id in wanted]
@@ -238,8 +240,10 @@ class Campaign:
                 yield self.log()
         except BaseException:
             self._log = Log()
+            self.rounds = Rounds(self.folder, self.store)
             self._evidence = None
             self._before = None
+            self._labelled = None
             raise
 
     # -- what follows ----------------------------------------------------------------------------------
@@ -255,24 +259,30 @@ class Campaign:
         version = log.newest, self.store.newest_label()
         if self._evidence is None or self._evidence[0] != version:
             rows = [row for row in log.standing() if row.purpose != Purpose.HELD_OUT]
-            told = answers_of(rows)
-            labels = label_pairs(self.store.labels(), self.settings.rng(Stream.LABEL_PAIRS))
+            labels = self._label_pairs()
             rounds = np.array([row.round for row in rows] + [-1] * len(labels), dtype=np.int64)
-            every = told.then(labels)
+            every = answers_of(rows).then(labels)
             closure = CLOSURES[self.settings.closure](self.size, every)
             self._evidence = version, Evidence(rows, every, rounds, closure)
         return self._evidence[1]
+
+    def _label_pairs(self) -> Answers:
+        newest = self.store.newest_label()
+        if self._labelled is None or self._labelled[0] != newest:
+            drawn = label_pairs(self.store.labels(), self.settings.rng(Stream.LABEL_PAIRS))
+            self._labelled = newest, drawn
+        return self._labelled[1]
 
     def known(self) -> Relations:
         return self.evidence().closure.relations
 
     def known_before(self, number: int) -> Relations:
-        """What is known without the answers from this round on."""
-        evidence = self.evidence()
-        version = number, self.log().last_before(number), self.store.newest_label()
+        """What is known by the answers of the rounds before this one, whatever was said later."""
+        log = self.log()
+        version = number, log.last_before(number), self.store.newest_label()
         if self._before is None or self._before[0] != version:
-            earlier = evidence.rounds < number
-            told = Answers(evidence.answers.pairs[earlier], evidence.answers.verdicts[earlier])
+            rows = [row for row in log.standing_before(number) if row.purpose != Purpose.HELD_OUT]
+            told = answers_of(rows).then(self._label_pairs())
             self._before = version, CLOSURES[self.settings.closure](self.size, told).relations
         return self._before[1]
 
@@ -299,8 +309,8 @@ def answers_of(rows: Sequence[Row]) -> Answers:
 
 
 def label_pairs(labels: dict[int, str], rng: np.random.Generator) -> Answers:
-    """The pairs that class labels stand for: for each labelled image up to four partners of its class and four
-    of others, all among the labelled images."""
+    """The pairs that class labels stand for: for each labelled image up to four partners of its class and
+    four of others, all among the labelled images."""
     images = np.array(sorted(labels), dtype=np.int64)
     classes = np.array([labels[i] for i in images.tolist()])
     pairs: list[Pair] = []

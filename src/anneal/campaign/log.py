@@ -98,6 +98,14 @@ class Log:
             self._standing_list = list(self._standing.values())
         return self._standing_list
 
+    def standing_before(self, round: int) -> list[Row]:
+        """What stands by the acts of the rounds before this one alone, in the order it was given."""
+        last: dict[tuple[int, int, str], Row] = {}
+        for row in self.since(0):
+            if row.round < round:
+                last[row.a, row.b, row.annotator] = row
+        return sorted((row for row in last.values() if row.verdict != UNKNOWN), key=lambda row: row.id)
+
     def acts(self, pair: Pair) -> list[Row]:
         """All acts on a pair, in order."""
         return self._acts.get(pair, [])

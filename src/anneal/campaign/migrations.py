@@ -1,7 +1,7 @@
 """The tables of ``campaign.sqlite``, version by version.
 
-Entry i of MIGRATIONS takes a file from version i to i + 1. Never change what a released one leads to; a step may
-be shortened where a later one drops what it made.
+Entry i of MIGRATIONS takes a file from version i to i + 1. Never change what a released one leads to; a step
+may be shortened where a later one drops what it made.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def _version_2(db: sqlite3.Connection) -> None:
 
 
 def _version_3(db: sqlite3.Connection) -> None:
-    """What an answer is for becomes a column of its own; questions are picked when they are wanted, so they are
-    no table any more; a round's record has one key for each figure."""
+    """What an answer is for becomes a column of its own; questions are picked when they are wanted, so they
+    are no table any more; a round's record has one key for each figure."""
     db.execute("DROP VIEW IF EXISTS standing")
     db.execute("DROP VIEW IF EXISTS acts")
     _add_purposes(db)
@@ -144,7 +144,9 @@ def _keep_last_questions(db: sqlite3.Connection) -> None:
         (newest,),
     ).fetchall()
     if rows:
-        _set(db, "agenda", {"round": newest, "pairs": rows})
+        about = db.execute("SELECT about FROM rounds WHERE round = ?", (newest - 1,)).fetchone()
+        lean = 0.0 if about is None else json.loads(about[0]).get("lean", 0.0)
+        _set(db, "agenda", {"round": newest, "pairs": rows, "lean": lean})
 
 
 def _set(db: sqlite3.Connection, key: str, value: Any) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.log import Log, is_given
@@ -33,11 +34,11 @@ class Waiting:
     """What may be asked of one person now."""
 
     mine: list[Question]  # on this person's screen already
+    others: list[Question]  # on other screens
     again: list[Question]  # to be asked once more
     second: list[Question]  # one person answered it, a second one is wanted
     heldout: list[Pair]  # drawn at random and not answered yet
-    asked: int  # questions of this round so far, answered or on a screen …
-    asked_heldout: int  # … and how many of them are held out
+    answered: list[str]  # the purpose of each answer of this round so far
 
 
 def arrange(
@@ -45,18 +46,20 @@ def arrange(
 ) -> list[Question]:
     """The next n questions, fewer only if there are no more.
 
-    First what is on the screen and what is asked again, then second opinions, then what ``pick`` chooses, with
-    held-out questions mixed in evenly at their share.
+    First what is on the screen and what is asked again, then second opinions, then what ``pick`` chooses,
+    with held-out questions mixed in evenly at their share.
     """
     second = waiting.second[: math.ceil(n * overlap)]
     first = list({question.pair: question for question in (*waiting.mine, *waiting.again, *second)}.values())
     first = first[:n]
     taken = {question.pair for question in first}
     random = [pair for pair in waiting.heldout if pair not in taken]
-    position = waiting.asked + len(first) - len(waiting.mine)
-    slots = _heldout_slots(position, waiting.asked_heldout, len(random), n - len(first), heldout)
+    asked = waiting.answered + [question.purpose for question in (*waiting.others, *first)]
+    slots = _heldout_slots(len(asked), asked.count(Purpose.HELD_OUT), len(random), n - len(first), heldout)
     chosen = pick(slots.count(False)) if False in slots else []
-    random = [pair for pair in random if pair not in set(chosen)]  # a pair that is both counts as chosen
+    if not set(random).isdisjoint(chosen):  # a pair that is both counts as chosen
+        chosen = pick(len(slots))
+        random = [pair for pair in random if pair not in set(chosen)]
     later: list[Question] = []
     for is_random in slots:
         if random and (is_random or not chosen):
@@ -78,8 +81,8 @@ def _heldout_slots(position: int, asked: int, available: int, n: int, share: flo
 
 
 def next_question(campaign: Campaign, annotator: str = "me") -> Question | None:
-    """The next question of the current round; None when the round is over and the machine should learn, or when
-    nothing is left to ask."""
+    """The next question of the current round; None when the round is over and the machine should learn, or
+    when nothing is left to ask."""
     if campaign.is_round_over():
         return None
     return next(iter(take(campaign, annotator, annotator, 1)), None)
@@ -89,102 +92,96 @@ def take(
     campaign: Campaign, annotator: str, holder: str, n: int, shown: Sequence[Pair] = ()
 ) -> list[Question]:
     """The next n questions for this person at this screen (``holder``). They are leased: nobody else is asked
-    them for a while. ``shown`` are pairs that should come first, if they are open."""
-    with campaign.transaction() as log:
+    them for a while. ``shown`` are pairs that should come first, if they are open.
+
+    A pair that the strategy picks and that has a held-out answer is not asked again: the answer is released
+    to be learnt from. Else the held-out pairs would be just those that the strategy does not want.
+    """
+    with campaign.transaction():
         withdraw_suspects(campaign)
-        log = campaign.log()
         leases = campaign.store.leases()
-        waiting = _waiting(campaign, log, leases, annotator, holder, shown)
-        picker = _Picker(campaign, log, leases)
-        overlap = campaign.store.setting("overlap", 0.0)
-        questions = arrange(waiting, picker.pick, n, campaign.settings.heldout, overlap)
-        campaign.store.add(picker.released)
+        arranged = partial(_arranged, campaign, leases, annotator, holder, n, shown)
+        questions = arranged()
+        while heldout := _heldout_answers(campaign.log(), questions):
+            campaign.store.add(_release(campaign, row) for row in heldout)
+            questions = arranged()
         mine = [Question(lease.pair, lease.purpose) for lease in leases if lease.holder == holder]
         if questions != mine:
             campaign.store.lease(((one.pair, one.purpose) for one in questions), holder, LEASE)
     return questions
 
 
-class _Picker:
-    """Asks the strategy. A pair that it wants and that has a held-out answer is not asked again: the answer is
-    released to be learnt from. Else the held-out pairs would be just those that the strategy does not want."""
+def _arranged(
+    campaign: Campaign, leases: list[Lease], annotator: str, holder: str, n: int, shown: Sequence[Pair]
+) -> list[Question]:
+    overlap = campaign.store.setting("overlap", 0.0)
+    waiting = _waiting(campaign, leases, annotator, holder, shown, overlap)
+    pending = [question.pair for question in (*waiting.mine, *waiting.others, *waiting.again)]
+    pick = partial(_pick, campaign, Pairs.from_list(pending))
+    return arrange(waiting, pick, n, campaign.settings.heldout, overlap)
 
-    def __init__(self, campaign: Campaign, log: Log, leases: Sequence[Lease]) -> None:
-        self.campaign = campaign
-        self.log = log
-        self.pending = [lease.pair for lease in leases]
-        self.released: list[Event] = []
 
-    def pick(self, n: int) -> list[Pair]:
-        campaign = self.campaign
-        rounds = campaign.rounds
-        if not rounds.files(rounds.serving).has_vectors:
-            return []
-        evidence = campaign.evidence()
-        snapshot = Snapshot(
-            rounds.vectors(),
-            campaign.images,
-            evidence.closure.relations,
-            evidence.answers,
-            evidence.rounds,
-        )
-        given = sum(map(is_given, self.log.since(rounds.seen)))
-        rng = campaign.settings.rng(Stream.PICK, rounds.current, given)
-        while True:
-            snapshot = replace(snapshot, pending=Pairs.from_list(self.pending))
-            picked = list(campaign.strategy.pick(snapshot, rounds.agenda(), n, rng))
-            heldout = [row for pair in picked for row in self._heldout_answers(pair)]
-            if not heldout:
-                return picked
-            self.released += [self._release(row) for row in heldout]
-            self.pending += [row.pair for row in heldout]
+def _pick(campaign: Campaign, pending: Pairs, n: int) -> list[Pair]:
+    """What the strategy wants to ask now."""
+    rounds = campaign.rounds
+    if not rounds.files(rounds.serving).has_vectors:
+        return []
+    evidence = campaign.evidence()
+    known = evidence.closure.relations
+    snapshot = Snapshot(
+        rounds.vectors(), campaign.images, known, evidence.answers, evidence.rounds, pending=pending
+    )
+    given = sum(map(is_given, campaign.log().since(rounds.seen)))
+    rng = campaign.settings.rng(Stream.PICK, rounds.current, given)
+    return list(campaign.strategy.pick(snapshot, rounds.agenda(), n, rng))
 
-    def _heldout_answers(self, pair: Pair) -> list[Row]:
-        return [row for row in self.log.standing_on(pair) if row.purpose == Purpose.HELD_OUT]
 
-    def _release(self, row: Row) -> Event:
-        strategy = self.campaign.strategy.name
-        number = self.campaign.rounds.current
-        return Event(
-            *row.pair, row.verdict, row.annotator, strategy, number, Purpose.RELEASED, entered=MACHINE
-        )
+def _heldout_answers(log: Log, questions: Sequence[Question]) -> list[Row]:
+    chosen = [question.pair for question in questions if question.purpose == Purpose.CHOSEN]
+    return [row for pair in chosen for row in log.standing_on(pair) if row.purpose == Purpose.HELD_OUT]
+
+
+def _release(campaign: Campaign, row: Row) -> Event:
+    strategy = campaign.strategy.name
+    number = campaign.rounds.current
+    return Event(*row.pair, row.verdict, row.annotator, strategy, number, Purpose.RELEASED, entered=MACHINE)
 
 
 def _waiting(
     campaign: Campaign,
-    log: Log,
     leases: Sequence[Lease],
     annotator: str,
     holder: str,
     shown: Sequence[Pair],
+    overlap: float,
 ) -> Waiting:
+    log = campaign.log()
     known = campaign.known()
-    others = {lease.pair for lease in leases if lease.holder != holder}
-    purpose = {lease.pair: lease.purpose for lease in leases if lease.holder == holder}
-    heldout = campaign.rounds.heldout_pairs()
-    again = [Question(pair, _purpose_of_repeat(log, pair)) for pair in log.waiting if pair not in others]
-    second = _second_opinions(campaign, log, annotator, others)
+    others = [Question(lease.pair, lease.purpose) for lease in leases if lease.holder != holder]
+    taken = {question.pair for question in others}
+    leased = {lease.pair: lease.purpose for lease in leases if lease.holder == holder}
+    again = [Question(pair, _purpose_of_repeat(log, pair)) for pair in log.waiting if pair not in taken]
+    second = _second_opinions(log, annotator, taken, overlap, campaign.settings.seed)
     wanted_twice = {question.pair for question in second}
     mine = [
-        Question(pair, purpose.get(pair) or _purpose_of_repeat(log, pair))
-        for pair in dict.fromkeys((*shown, *purpose))
-        if pair not in others and (pair in wanted_twice or _is_open(log, known, pair))
+        Question(pair, leased.get(pair) or _purpose_of_repeat(log, pair))
+        for pair in dict.fromkeys((*shown, *leased))
+        if pair not in taken and (pair in wanted_twice or _is_open(log, known, pair))
     ]
-    open_pairs = Pairs.from_list(heldout)
-    unknown = known.of(open_pairs) == UNKNOWN
+    heldout = campaign.rounds.heldout_pairs()
+    unknown = known.of(Pairs.from_list(heldout)) == UNKNOWN
     random = [
         pair
         for pair, is_unknown in zip(heldout, unknown, strict=True)
-        if is_unknown and pair not in others and not log.standing_on(pair)
+        if is_unknown and pair not in taken and not log.standing_on(pair)
     ]
     answered = [row.purpose for row in log.since(campaign.rounds.seen) if is_given(row)]
-    purposes = answered + [lease.purpose for lease in leases]
-    return Waiting(mine, again, second, random, len(purposes), purposes.count(Purpose.HELD_OUT))
+    return Waiting(mine, others, again, second, random, answered)
 
 
 def _is_open(log: Log, known: Relations, pair: Pair) -> bool:
-    """Whether a pair has no answer, given or implied. A pair that waits to be asked again may be implied: each
-    part of a contradiction is implied by the others."""
+    """Whether a pair has no answer, given or implied. A pair that waits to be asked again may be implied:
+    each part of a contradiction is implied by the others."""
     if log.standing_on(pair):
         return False
     return pair in log.waiting or known.of(Pairs.from_list([pair]))[0] == UNKNOWN
@@ -197,9 +194,8 @@ def _purpose_of_repeat(log: Log, pair: Pair) -> str:
     return Purpose.AGAIN if pair in log.waiting else Purpose.CHOSEN
 
 
-def _second_opinions(campaign: Campaign, log: Log, annotator: str, others: set[Pair]) -> list[Question]:
+def _second_opinions(log: Log, annotator: str, taken: set[Pair], overlap: float, seed: int) -> list[Question]:
     """Pairs that one other person answered and that belong to the share two people are asked."""
-    overlap = campaign.store.setting("overlap", 0.0)
     if not overlap:
         return []
     people: dict[Pair, list[Row]] = {}
@@ -210,8 +206,8 @@ def _second_opinions(campaign: Campaign, log: Log, annotator: str, others: set[P
         for pair, rows in people.items()
         if len(rows) == 1
         and rows[0].annotator != annotator
-        and pair not in others
-        and _is_sampled(pair, campaign.settings.seed, overlap)
+        and pair not in taken
+        and _is_sampled(pair, seed, overlap)
     ]
 
 

@@ -121,12 +121,12 @@ class Round:
 
 
 class Rounds:
-    """The finished rounds of a campaign: their records and files. Read again only when there is a new one."""
+    """The finished rounds of a campaign: their records and files. Read again only when one was saved."""
 
     def __init__(self, folder: Path, store: Store) -> None:
         self._folder = folder
         self._store = store
-        self._count = -1
+        self._version: tuple[int, float] | None = None
         self._records: list[Record] = []
         self._heldout: list[tuple[int, int, int, int]] = []
         self._vectors: tuple[int, Floats] | None = None
@@ -134,17 +134,16 @@ class Rounds:
 
     def records(self) -> list[Record]:
         """The figures of every finished round."""
-        count = self._store.count_rounds()
-        if count != self._count:
+        version = self._store.rounds_version()
+        if version != self._version:
             self._records = [Record.from_json(about) for about in self._store.rounds()]
             self._heldout = self._store.heldout()
-            self._count = count
+            self._version = version
         return self._records
 
     def save(self, record: Record, heldout: HeldOut | None = None) -> None:
         """Add a round, or replace its record."""
         self._store.save_round(record.to_json(), heldout)
-        self._count = -1
 
     def heldout_draws(self) -> list[tuple[int, int, int, int]]:
         """(model, draw, a, b) of every held-out pair, in the order drawn."""
@@ -188,7 +187,9 @@ class Rounds:
             agenda = self.files(number - 1).agenda()
             if agenda is None:
                 old = self._store.setting("agenda", {})  # the list of a campaign of version 2
-                agenda = Agenda(Pairs.from_list(old["pairs"] if old.get("round") == number else []))
+                agenda = Agenda()
+                if old.get("round") == number:
+                    agenda = Agenda(Pairs.from_list(old["pairs"]), lean=old["lean"])
             self._agenda = number, agenda
         return self._agenda[1]
 

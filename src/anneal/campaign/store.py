@@ -1,7 +1,7 @@
 """The campaign's one SQLite file, and all the SQL there is (the tables are in ``migrations``).
 
-Answers are events: rows are added and never changed. An undo or a correction is one more row. ``log`` works out
-what stands. What answers imply is never stored.
+Answers are events: rows are added and never changed. An undo or a correction is one more row. ``log`` works
+out what stands. What answers imply is never stored.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ class Store(Database):
         """A finished round, or a new version of its record."""
         with self.transaction():
             self.db.execute(
-                "INSERT INTO rounds VALUES (?, ?, ?) ON CONFLICT (round) DO UPDATE SET about = excluded.about",
+                "INSERT OR REPLACE INTO rounds VALUES (?, ?, ?)",
                 (record["number"], time.time(), json.dumps(record)),
             )
             if heldout is not None:
@@ -248,8 +248,10 @@ class Store(Database):
     def rounds(self) -> list[dict[str, Any]]:
         return [json.loads(about) for (about,) in self.db.execute("SELECT about FROM rounds ORDER BY round")]
 
-    def count_rounds(self) -> int:
-        return int(self.db.execute("SELECT count(*) FROM rounds").fetchone()[0])
+    def rounds_version(self) -> tuple[int, float]:
+        """Changes whenever a round is saved, by any process."""
+        count, saved = self.db.execute("SELECT count(*), total(finished) FROM rounds").fetchone()
+        return count, saved
 
     def add_heldout(self, heldout: HeldOut) -> None:
         with self.transaction():

@@ -23,11 +23,11 @@ VERDICTS = {verdict.name.lower(): int(verdict) for verdict in Verdict}
 
 
 def read_answers(campaign: Campaign, file: Path) -> int:
-    """Add every line as an answer, all of them or none; returns how many are new. An answer that stands already
-    is not added again."""
+    """Add every line as an answer, all of them or none; returns how many are new. An answer that stands
+    already is not added again. If a person answers a pair more than once, the last line counts."""
     ids = {path: i for i, path in enumerate(campaign.archive().paths)}
     number = campaign.rounds.current
-    events = []
+    events: dict[tuple[int, int, str], Event] = {}
     for line, row in _rows(file):
         a = _image(row.get("a"), ids, file, line)
         b = _image(row.get("b"), ids, file, line)
@@ -40,10 +40,11 @@ def read_answers(campaign: Campaign, file: Path) -> int:
         if a == b:
             raise UsageError(f"{file}, line {line} pairs an image with itself. Nothing was imported.")
         who = str(row.get("annotator") or "import")
-        events.append(Event(min(a, b), max(a, b), VERDICTS[verdict], who, "", number, Purpose.IMPORTED))
+        pair = (min(a, b), max(a, b))
+        events[*pair, who] = Event(*pair, VERDICTS[verdict], who, "", number, Purpose.IMPORTED)
     with campaign.transaction() as log:
         standing = {(row.a, row.b, row.verdict, row.annotator) for row in log.standing()}
-        new = [one for one in events if (one.a, one.b, one.verdict, one.annotator) not in standing]
+        new = [one for one in events.values() if (one.a, one.b, one.verdict, one.annotator) not in standing]
         campaign.store.add(new)
     return len(new)
 
@@ -88,7 +89,7 @@ def _rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             if line.strip():
                 try:
                     row = json.loads(line)
-                except json.JSONDecodeError:
+                except ValueError:  # bad JSON, or a number with more than 4300 digits
                     row = None
                 if not isinstance(row, dict):
                     raise UsageError(f"{file}, line {number} is not a JSON object. Nothing was imported.")
@@ -100,8 +101,11 @@ def _rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise UsageError(
             f"{file} has no column {', '.join(sorted(missing))}: its header is a,b,verdict,annotator."
         )
-    for row in reader:
-        yield reader.line_num, row
+    try:
+        for row in reader:
+            yield reader.line_num, row
+    except csv.Error as error:  # after a quote that is never closed, say
+        raise UsageError(f"{file}, line {reader.line_num}: {error}. Nothing was imported.") from None
 
 
 def _image(value: Any, ids: dict[str, int], file: Path, line: int) -> int:

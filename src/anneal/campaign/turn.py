@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
+from numpy.typing import NDArray
 
-from anneal.archive.catalog import Archive
+from anneal.archive.catalog import Archive, open_archive
 from anneal.campaign import heldout
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.recheck import earlier_suspects, recheck_rate
@@ -61,6 +62,16 @@ class Learned:
 
 
 # -- a new campaign --------------------------------------------------------------------------------
+
+
+def create(
+    images: Path | str, campaign: Path | str, settings: Settings | None = None, watch: Watch = unwatched
+) -> Campaign:
+    """Make a campaign in the folder ``campaign`` on a folder of images: read and encode every image once, and plan
+    the first questions. Stopped, it goes on where it was."""
+    settings = settings or Settings()
+    archive = open_archive(Path(images), settings.px, Path(campaign) / "cache", watch("reading"))
+    return begin(Path(campaign), archive, settings, watch)
 
 
 def begin(
@@ -210,6 +221,16 @@ def learn(
     probability = None if fitted.softmax is None else class_probabilities(fitted, spaces["head"])
     labelled = np.array(sorted(campaign.store.labels()), dtype=np.int64)
     return Learned(fitted, spaces[search], snapshot, Labels(labelled, probability))
+
+
+def encode_images(
+    campaign: Campaign, pixels: NDArray[np.uint8], number: int, backbone: Backbone | None = None
+) -> Floats:
+    """(m, px, px, 3) images from outside the archive → (m, d) vectors in the space of a round's model."""
+    settings = campaign.settings
+    backbone = backbone or backbones.load(settings.backbone)
+    encoder = None if number == FROZEN else model.load(campaign.rounds.files(number).folder, backbone)
+    return encode.query(pixels, backbone, cast(Depth, settings.depth), encoder, settings.views)
 
 
 def _refuse_nothing(campaign: Campaign) -> None:

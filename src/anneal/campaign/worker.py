@@ -14,10 +14,9 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock, Timeout
 
-from anneal import search
 from anneal.campaign.campaign import WORKER_LOCK, Campaign
 from anneal.campaign.store import Query
-from anneal.campaign.turn import turn
+from anneal.campaign.turn import encode_images, turn
 from anneal.errors import AnnealError
 from anneal.network import backbones
 from anneal.network.backbones import Backbone
@@ -127,7 +126,7 @@ def _encode(campaign: Campaign, query: Query, model: int, backbone: Backbone) ->
     px = campaign.settings.px
     try:
         pixels = np.frombuffer(query.pixels, dtype=np.uint8).reshape(1, px, px, 3)
-        vector = search.encode(campaign, pixels, model, backbone)[0].astype(np.float32)
+        vector = encode_images(campaign, pixels, model, backbone)[0].astype(np.float32)
         campaign.mailbox.encoded(query.id, model, vector.tobytes(), None)
     except (AnnealError, ValueError, RuntimeError) as error:
         traceback.print_exc()

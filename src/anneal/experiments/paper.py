@@ -19,6 +19,7 @@ from anneal.experiments.oracle import Oracle, split_of
 from anneal.experiments.play import Player
 from anneal.experiments.runner import Tell, Trial, run, trials_of, untold
 from anneal.files import write_text
+from anneal.method.labelling import LABELLERS
 from anneal.method.neighbours import nearest
 from anneal.settings import Settings
 from anneal.watch import Watch, unwatched
@@ -73,20 +74,22 @@ class Base:
         """From some class labels, as in the paper."""
         own = replace(self.settings, strategy=strategy, **settings)
         start = f"labelled:{self.preset.labelled}"
-        return Player(own, self.rounds, start, training=_training(strategy, self.training), ablation=ablation)
+        return Player(
+            own, self.rounds, start, training=training_of(strategy, self.training), ablation=ablation
+        )
 
     def cold_player(self, strategy: str, noise: float = 0.0, ablation: str = "", **settings: Any) -> Player:
         """From nothing."""
         own = replace(self.settings, strategy=strategy, **settings)
-        training = _training(strategy, self.training)
+        training = training_of(strategy, self.training)
         return Player(own, self.rounds - 1, "cold", noise, training, ablation)
 
 
-def _training(strategy: str, training: Training) -> Training:
-    """A labeller trains a softmax too; the paper's CAL trains it alone."""
-    if strategy in ("cal", "cal-metric", "typiclust", "coreset"):
-        return replace(training, classes=True, metric=strategy != "cal")
-    return training
+def training_of(strategy: str, base: Training | None = None) -> Training:
+    """A labeller's labels train a softmax too, or as in the paper's CAL alone."""
+    training = base or Training()
+    labeller = LABELLERS.get(strategy)
+    return training if labeller is None else replace(training, classes=True, metric=labeller.metric)
 
 
 # -- who plays in which figure -------------------------------------------------------------------------

@@ -5,7 +5,6 @@ A page holds blocks between ``<!-- report: KIND RUN -->`` and ``<!-- end -->``; 
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,6 @@ from anneal.experiments.claims import LAMBDAS, PAPER, Reported, bits_or_never
 from anneal.experiments.curves import Curve, Row, bits_to, converged, curves, read
 
 ASKED = ("mgue", "bcgue", "cal", "cal-metric", "random")
-STEPS = ("infer", "fit", "embed", "threshold", "ask")  # of a round, each timed
 LEVELS = {"frozen": "no training", "upper": "all training labels"}  # one score instead of a curve
 BLOCK = re.compile(r"(<!-- report: ([\w-]+) ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -40,19 +38,6 @@ def curve_table(by_player: Mapping[str, Curve], players: Sequence[str] = ()) -> 
         means = [f"{mean:.3f}" for mean in curve.mean]
         lines.append([f"`{name}`", *means, *missing, str(len(curve.scores))])
     return table(["", f"{longest[0]} bits", *map(str, longest[1:]), "trials"], lines)
-
-
-def brief_table(by_player: Mapping[str, Curve], paper: Reported) -> str:
-    """The players of the comparison at a few budgets, with the paper's own scores."""
-    bits = by_player["mgue"].bits
-    columns = [1, 2, 4, 5, len(bits) - 1] if paper.bits < 4000 else [2, 6, 10, 14, 18]
-    columns = [column for column in dict.fromkeys(columns) if column < len(bits)]
-    lines = []
-    for name in ASKED:
-        scores = [f"{by_player[name].mean[column]:.3f}" for column in columns]
-        theirs = f"{paper.scores[name]:.4f}" if name in paper.scores else "–"
-        lines.append([f"`{name}`", *scores, theirs])
-    return table(["", *(f"{bits[column]} bits" for column in columns), f"paper at {paper.bits}"], lines)
 
 
 def level_table(by_player: Mapping[str, Curve]) -> str:
@@ -78,21 +63,6 @@ def paper_table(by_player: Mapping[str, Curve], paper: Reported) -> str:
         cells = [str(curve.bits[column]), f"{theirs:.4f}", f"{ours:.4f}", difference, spread]
         lines.append([f"`{name}`", *cells])
     return table(["", "bits", "paper", "ours", "difference", "least – most"], lines)
-
-
-def asked_table(rows: Sequence[Row]) -> str:
-    """The share of similar pairs among the answers of a round, and the implied pairs after the last one."""
-    players = ("mgue", "bcgue", "random")
-    asked = [row for player in players for row in rows if row["player"] == player and row["round"]]
-    implied = curves(asked, "implied")
-    lines = []
-    for player, curve in curves(asked, "similar_share").items():
-        rounds = len(curve.bits)
-        if rounds > 2:
-            cells = [f"{curve.mean[i]:.0%}" for i in (0, 1, 2, rounds // 2, rounds - 1)]
-            lines.append([f"`{player}`", *cells, f"{implied[player].mean[-1]:,.0f}"])
-    head = ["similar among the pairs of round", "1", "2", "3", "half way", "last", "pairs implied in the end"]
-    return table(head, lines)
 
 
 def convergence_table(by_player: Mapping[str, Curve], paper: Reported) -> str:
@@ -126,18 +96,6 @@ def reach_table(by_player: Mapping[str, Curve], scores: Sequence[float]) -> str:
     return table(["bits to reach", *(f"{score:.4g}" for score in scores), "in the end"], lines)
 
 
-def least_table(by_player: Mapping[str, Curve]) -> str:
-    """How far each player's worst round of any trial is above the frozen features."""
-    frozen = by_player["frozen"].scores[:, :1]
-    lines = []
-    for name, curve in by_player.items():
-        if name not in LEVELS:
-            ahead = 100 * (curve.scores - frozen[: len(curve.scores)])
-            trial, column = np.unravel_index(ahead.argmin(), ahead.shape)
-            lines.append([f"`{name}`", f"{ahead.min():+.1f}", str(trial), str(curve.bits[int(column)])])
-    return table(["points above frozen, worst round of all", "", "trial", "bits"], lines)
-
-
 def choice_table(by_player: Mapping[str, Curve]) -> str:
     """Each variant at the budgets of the first player, interpolated where its own differ. The lead is the
     mean over the shared budgets, against the plain strategy, with its deviation over the trials."""
@@ -169,22 +127,6 @@ def claims_table(by_player: Mapping[str, Curve], paper: Reported) -> str:
     return table(["the paper", "here", "evidence"], claims.check(by_player, paper))
 
 
-def minutes(folder: Path) -> str:
-    """The time each player took: rounds, seconds per round and minutes over all trials."""
-    with (folder / "seconds.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    seconds: dict[str, list[float]] = {}
-    for row in rows:
-        seconds.setdefault(row["player"], []).append(sum(float(row[step]) for step in STEPS))
-    lines = []
-    for player, rounds in seconds.items():
-        median = f"{np.median(rounds):.1f}"
-        lines.append([f"`{player}`", str(len(rounds)), median, f"{sum(rounds) / 60:.1f}"])
-    total = sum(sum(rounds) for rounds in seconds.values()) / 60
-    lines.append(["all", str(len(rows)), "", f"{total:.0f}"])
-    return table(["", "rounds", "median seconds a round", "minutes"], lines)
-
-
 def of_run(rows: Sequence[Row], archive: str, title: str) -> str:
     """The report of one run: every table that its rows allow."""
     by_player = curves(rows)
@@ -200,8 +142,25 @@ def of_run(rows: Sequence[Row], archive: str, title: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def summary_table(archive: str, results: Path) -> str:
+    """The strategies from nothing at a few budgets, and place as a person has it, with held-out questions."""
+    beyond = curves(read(results / f"{archive}-beyond" / "curve.csv"))
+    person = curves(read(results / f"{archive}-person" / "curve.csv"))["place"]
+    players = {name: curve for name, curve in beyond.items() if name not in LEVELS}
+    rows = {"place": players.pop("place"), "place, a tenth of the answers held out": person, **players}
+    frozen = beyond["frozen"]
+    budgets = [123, 246, 369, 738, 1230, 1845]
+    lines = [["no training", *[f"{frozen.mean[0]:.3f}"] * len(budgets), str(len(frozen.scores))]]
+    for name, curve in rows.items():
+        means = [f"{curve.mean[curve.at(bits)]:.3f}" for bits in budgets]
+        lines.append([f"`{name}`", *means, str(len(curve.scores))])
+    return table(["answers (bits)", *map(str, budgets), "trials"], lines)
+
+
 def block(kind: str, run: str, results: Path) -> str:
     """One generated block of a page."""
+    if kind == "summary":
+        return summary_table(run, results)
     rows = read(results / run / "curve.csv")
     by_player = curves(rows)
     paper = PAPER[run.split("-")[0]]
@@ -211,16 +170,12 @@ def block(kind: str, run: str, results: Path) -> str:
         "lambda": lambda: curve_table(by_player, [f"mgue-flat-{lam}" for lam in LAMBDAS]),
         "diversity": lambda: curve_table(by_player, ("mgue", "mgue-flat-3", "bcgue", "bcgue-flat")),
         "curve": lambda: curve_table(by_player),
-        "brief": lambda: brief_table(by_player, paper),
-        "asked": lambda: asked_table(rows),
         "levels": lambda: level_table(by_player),
         "paper": lambda: paper_table(by_player, paper),
         "convergence": lambda: convergence_table(by_player, paper),
         "claims": lambda: claims_table(by_player, paper),
         "choices": lambda: choice_table(by_player),
         "reach": lambda: reach_table(by_player, (0.8, 0.9, best, float(by_player["mgue"].mean[-1]))),
-        "least": lambda: least_table(by_player),
-        "minutes": lambda: minutes(results / run),
         "by-class": lambda: curve_table(curves(rows, "p5_class")),
     }
     return kinds[kind]()

@@ -55,8 +55,8 @@ def typiclust(
     """The most typical image of each cluster, clusters with the fewest labels first, larger ones first among
     those (TypiClust, Hacohen et al. 2022). There are as many clusters as labels, ``most`` at most."""
     images = _unlabelled(snapshot, labels, rng)
-    if n >= len(images):
-        return images
+    if not n or n >= len(images):
+        return images[:n]
     every = np.concatenate([images, labels.images])
     cluster = clusters(snapshot.vectors[every], min(len(labels.images) + n, most, len(every)), rng)
     own = cluster[: len(images)]
@@ -79,6 +79,8 @@ def coreset(snapshot: Snapshot, labels: Labels, n: int, rng: np.random.Generator
     """The images farthest from all labelled ones, one after the other: the greedy k-centre of core-set
     selection (Sener and Savarese 2018)."""
     images = _unlabelled(snapshot, labels, rng)
+    if not n or not len(images):
+        return images[:0]
     vectors = np.asarray(snapshot.vectors[images])
     picked: list[int] = [] if len(labels.images) else [int(rng.integers(len(images)))]
     centres = labels.images if len(labels.images) else images[picked]

@@ -1,8 +1,9 @@
-"""``place``: an image is asked beside the groups it may belong to, the likeliest first, until one takes it in.
+"""``place``: an image is asked beside the groups it may belong to, the likeliest first, until one accepts it.
 
-The closure of the answers forms groups. A new image is shown beside the nearest member of the likeliest group,
-then of the next one. After ``TRIES`` refusals it is a group of its own. A similar answer implies the most: the
-image then relates to every member of every group as its group does. Groups that should be one are joined later.
+The closure of the answers forms groups. A new image is shown beside the nearest member of the likeliest
+group, then of the next one. After ``TRIES`` refusals it is a group of its own. A similar answer implies the
+most: the image then relates to every member of every group as its group does. Groups that should be one are
+joined later.
 
 ``plan`` decides once a round which groups to join and in which order to place images; ``pick`` decides after
 every answer which group an image is tried with.
@@ -90,10 +91,10 @@ def density(vectors: Floats, images: Ids) -> Floats:
 def _doubt(trained: Membership, frozen: Membership, left: Ids, soon: bool, neighbourhood: bool) -> Floats:
     """How much a question about each image is wanted.
 
-    An image is in doubt where the trained and the frozen space give it different groups: the network no longer
-    doubts what it has learnt once, and the frozen features learn nothing. The mean over the neighbourhood
-    counts, because an image in doubt alone tells nothing about others. The doubt is weighed by the chance that
-    the image finds its group soon.
+    An image is in doubt where the trained and the frozen space give it different groups: the network no
+    longer doubts what it has learnt once, and the frozen features learn nothing. The mean over the
+    neighbourhood counts, because an image in doubt alone tells nothing about others. The doubt is weighed by
+    the chance that the image finds its group soon.
     """
     rows = np.searchsorted(trained.images, left)
     doubt = trained.disagreement(frozen)
@@ -184,8 +185,8 @@ def pick(snapshot: Snapshot, agenda: Agenda, n: int, rng: np.random.Generator) -
 def _next_try(
     snapshot: Snapshot, image: int, members: Ids, groups: NDArray[np.bool_], beside: Ids, unplaced: Ids
 ) -> Pair | None:
-    """The image beside the nearest member of the likeliest group it was not tried with; None when it was tried
-    with enough. ``groups`` marks the groups of ``members``."""
+    """The image beside the nearest member of the likeliest group it was not tried with; None when it was
+    tried with enough. ``groups`` marks the groups of ``members``."""
     known = snapshot.known
     own = known.group[image]
     links = slice(known.links.indptr[own], known.links.indptr[own + 1])
@@ -207,8 +208,8 @@ def _next_try(
 
 
 def _without_pending(agenda: Agenda, known: Relations, pending: Pairs) -> Agenda:
-    """The agenda without what is being asked already: these pairs, and the image that each of them places. That
-    is the image nothing is known about; where something is known about both, each one that is alone."""
+    """The agenda without what is being asked already: these pairs, and the image that each of them places.
+    That is the image nothing is known about; where something is known about both, each one that is alone."""
     if not len(pending):
         return agenda
     ids = np.column_stack([pending.a, pending.b])

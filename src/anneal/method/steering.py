@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import logit
 
 from anneal.method.mining import pairwise
@@ -30,10 +31,16 @@ def aim(share: float) -> tuple[float, float] | None:
     return round(max(share - SLACK, 0.05), 3), round(min(share + SLACK, 0.95), 3)
 
 
-def settled(answers: Answers, rounds: Ids) -> tuple[np.ndarray, Ids]:
+def settled(answers: Answers, rounds: Ids) -> tuple[NDArray[np.bool_], Ids]:
     """Of the answers that say similar or dissimilar: whether similar, and the round."""
-    asked = (answers.verdicts != Verdict.UNSURE) & (rounds >= 0)
+    asked = _is_settled(answers, rounds)
     return answers.verdicts[asked] == Verdict.SIMILAR, rounds[asked]
+
+
+def _is_settled(answers: Answers, rounds: Ids) -> NDArray[np.bool_]:
+    """Which answers say similar or dissimilar, without pairs of class labels."""
+    is_settled: NDArray[np.bool_] = (answers.verdicts != Verdict.UNSURE) & (rounds >= 0)
+    return is_settled
 
 
 def recent_share(answers: Answers, rounds: Ids) -> float | None:
@@ -59,8 +66,8 @@ def lean(snapshot: Snapshot, threshold: float, share: float, rng: np.random.Gene
     """How far from the threshold to ask next, never negative.
 
     The first answers span all levels, so they tell directly at which level the share is met. After that the
-    lean halves every round. It grows only where two rounds in a row missed the aim on the same side: late in a
-    campaign similar and dissimilar pairs lie far apart, and a small step leads from one kind to the other.
+    lean halves every round. It grows only where two rounds in a row missed the aim on the same side: late in
+    a campaign similar and dissimilar pairs lie far apart, and a small step leads from one kind to the other.
     """
     target = aim(share)
     if target is None:
@@ -83,10 +90,10 @@ def lean(snapshot: Snapshot, threshold: float, share: float, rng: np.random.Gene
 def _first_lean(
     snapshot: Snapshot, threshold: float, target: tuple[float, float], rng: np.random.Generator
 ) -> float:
-    similar, rounds = settled(snapshot.answers, snapshot.rounds)
+    asked = _is_settled(snapshot.answers, snapshot.rounds)
+    similar = snapshot.answers.verdicts[asked] == Verdict.SIMILAR
     if snapshot.frozen is None or len(similar) < TOO_FEW:
         return 0.0
-    asked = (snapshot.answers.verdicts != Verdict.UNSURE) & (snapshot.rounds >= 0)
     s = pairwise(snapshot.frozen, snapshot.answers.pairs[asked])
     seen = levels(snapshot.frozen, snapshot.images, s, rng)
     highest = level_for_share(seen, similar, target[0])

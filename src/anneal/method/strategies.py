@@ -3,8 +3,8 @@
     plan(snapshot, n, rng) → Agenda            once a round
     pick(snapshot, agenda, n, rng) → Pairs     whenever questions are wanted, with the answers since then
 
-``pick`` returns n distinct pairs that are neither known nor pending, fewer only if there are no more. Both hold
-no state. To add a strategy, write a function (snapshot, n, rng) → Pairs and wrap it with ``batch``.
+``pick`` returns n distinct pairs that are neither known nor pending, fewer only if there are no more. Both
+hold no state. To add a strategy, write a function (snapshot, n, rng) → Pairs and wrap it with ``batch``.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def mgue(
 ) -> Agenda:
     """Metric-guided: the pairs nearest the threshold between similar and dissimilar, moved by the lean."""
     threshold = mgue_threshold(snapshot, settings)
-    if np.isnan(threshold):
+    if np.isnan(threshold) or len(np.unique(snapshot.images)) < 2:
         return Agenda(cold(snapshot, n, rng))
     lean = steering.lean(snapshot, threshold, settings.share, rng)
     if lean:

@@ -1,8 +1,8 @@
 """Answers that may be mistakes, to be asked again.
 
 With the full closure one wrong answer becomes many wrong pairs. An answer is a suspect if the model gave its
-verdict a low probability, if it joins two large groups, if it is part of a contradiction, or, rounds later, if
-the frozen features speak against it.
+verdict a low probability, if it joins two large groups, if it is part of a contradiction, or, rounds later,
+if the frozen features speak against it.
 """
 
 from __future__ import annotations
@@ -164,11 +164,11 @@ def bridges(answers: Answers, known: Relations, least: int = SMALL_PART) -> list
     b = answers.pairs.b[rows]
     n = len(known)
     graph = csr_array((np.ones(2 * len(rows), np.int8), (np.r_[a, b], np.r_[b, a])), shape=(n, n))
-    found: list[tuple[int, Ids]] = []
+    parts: list[tuple[int, Ids]] = []
     for group in np.unique(known.group[a]).tolist():
         mine = known.group[a] == group
-        found += _bridges_of_group(graph, rows[mine], answers.pairs, int(a[mine][0]), least)
-    return found
+        parts += _bridges_of_group(graph, rows[mine], answers.pairs, int(a[mine][0]), least)
+    return parts
 
 
 def _bridges_of_group(

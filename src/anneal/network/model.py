@@ -79,6 +79,8 @@ class Encoder(nn.Module):
             rows = F.normalize(features, dim=1)
             self.centre.copy_(rows.mean(dim=0))
             rows = rows - self.centre
+            if len(rows) < self.dim:
+                rows = rows.double()  # without full rank, eigh may not converge in single precision
             leading = torch.linalg.eigh(rows.T @ rows).eigenvectors.flip(1)[:, : self.shape.out]
             self.components[:, : leading.shape[1]] = leading
 

@@ -1,5 +1,4 @@
-"""What every request must pass: where it comes from, who may ask, how much it may send; and what every
-answer says to the browser."""
+"""Who may send a request and how much, and the headers of every reply."""
 
 from __future__ import annotations
 
@@ -11,7 +10,8 @@ from starlette.responses import JSONResponse, RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-UPLOAD, BODY = 32 * 2**20, 2**20  # bytes: of a query image, of anything else
+UPLOAD = 32 * 2**20  # bytes of a query image, at most
+BODY = 2**20  # bytes of any other request, at most
 COOKIE = "anneal"
 HEADERS = {
     "content-security-policy": (
@@ -23,51 +23,51 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
 }
+ENCODED = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 
 
 class _TooLargeError(Exception):
     pass
 
 
-class Guard:
-    """Without a token only a browser that was told to go to this machine itself gets in, which keeps out
-    pages of others that have a name point here; with one, whoever knows it."""
+class Access:
+    """Without a token, lets in requests to this machine's own names only: another site may let its name point
+    here. With a token, lets in requests that have it."""
 
     def __init__(self, app: ASGIApp, token: str = "") -> None:
-        self.app, self.token = app, token
+        self.app = app
+        self.token = token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
 
-        async def answer(message: Message) -> None:
+        async def reply(message: Message) -> None:
             if message["type"] == "http.response.start":
-                own = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-                message = {**message, "headers": [*message.get("headers", []), *own]}
+                message = {**message, "headers": [*message.get("headers", []), *ENCODED]}
             await send(message)
 
-        refusal = self._refusal(scope, headers)
+        refusal = self._refusal(scope)
         if refusal is not None:
-            return await refusal(scope, receive, answer)
-        limit = UPLOAD if scope["path"] == "/api/queries" else BODY
-        seen = 0
+            return await refusal(scope, receive, reply)
+        size = 0
 
         async def measured() -> Message:
-            nonlocal seen
+            nonlocal size
             message = await receive()
-            seen += len(message.get("body", b""))
-            if seen > limit:
+            size += len(message.get("body", b""))
+            if size > _most(scope):
                 raise _TooLargeError
             return message
 
         try:
-            await self.app(scope, measured, answer)
+            await self.app(scope, measured, reply)
         except _TooLargeError:
-            await _too_large(limit)(scope, receive, answer)
+            await _too_large(scope)(scope, receive, reply)
         return None
 
-    def _refusal(self, scope: Scope, headers: dict[str, str]) -> JSONResponse | RedirectResponse | None:
+    def _refusal(self, scope: Scope) -> JSONResponse | RedirectResponse | None:
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         host = headers.get("host", "")
         origin = headers.get("origin")
         if not self.token and urlsplit(f"//{host}").hostname not in LOOPBACK:
@@ -77,30 +77,34 @@ class Guard:
         if scope["path"].startswith("/api") and headers.get("sec-fetch-site") in ("cross-site", "same-site"):
             return _no(403, "Another site's page may not ask anything here.")
         length = headers.get("content-length", "0")
-        limit = UPLOAD if scope["path"] == "/api/queries" else BODY
-        if not length.isdecimal() or int(length) > limit:
-            return _too_large(limit)
-        return self._stranger(scope, headers) if self.token else None
+        if not length.isdecimal() or int(length) > _most(scope):
+            return _too_large(scope)
+        return self._check_token(scope, headers) if self.token else None
 
-    def _stranger(self, scope: Scope, headers: dict[str, str]) -> JSONResponse | RedirectResponse | None:
-        given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-        if scope["path"] == "/" and self._right(given):
+    def _check_token(self, scope: Scope, headers: dict[str, str]) -> JSONResponse | RedirectResponse | None:
+        """The address with the token in it leads to the page and sets a cookie."""
+        in_address = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+        if scope["path"] == "/" and self._is_right(in_address):
             welcome = RedirectResponse("/", status_code=303)
             welcome.set_cookie(COOKIE, self.token, httponly=True, samesite="strict", max_age=30 * 86400)
             return welcome
         cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
         bearer = headers.get("authorization", "").removeprefix("Bearer ")
-        if self._right(bearer) or (cookie is not None and self._right(cookie.value)):
+        if self._is_right(bearer) or (cookie is not None and self._is_right(cookie.value)):
             return None
         return _no(401, "A token is needed: open the address that anneal label printed, with ?token=… in it.")
 
-    def _right(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(), self.token.encode())
+    def _is_right(self, token: str) -> bool:
+        return hmac.compare_digest(token.encode(), self.token.encode())
+
+
+def _most(scope: Scope) -> int:
+    return UPLOAD if scope["path"] == "/api/queries" else BODY
 
 
 def _no(status: int, why: str) -> JSONResponse:
     return JSONResponse({"detail": why}, status_code=status)
 
 
-def _too_large(limit: int) -> JSONResponse:
-    return _no(413, f"That is more than {limit // 2**20} MB: send a smaller file.")
+def _too_large(scope: Scope) -> JSONResponse:
+    return _no(413, f"That is more than {_most(scope) // 2**20} MB: send a smaller file.")

@@ -16,16 +16,18 @@ from anneal.archive.catalog import Archive
 from anneal.errors import ArchiveError
 
 Make = Callable[[], NDArray[np.uint8]]
-LARGE, SMALL = 1024, 160  # pixels: the longer side of a picture to judge by, a side of one in a grid
+LARGE = 1024  # pixels: the longer side of a picture to judge by
+SMALL = 160  # pixels: the side of a picture in a grid
 
 
 class Pictures:
     def __init__(self, archive: Archive, folder: Path) -> None:
-        self.archive, self.folder = archive, folder
+        self.archive = archive
+        self.folder = folder
 
     def large(self, image: int) -> tuple[bytes, bool]:
-        """As the file has it, in its own proportions, and True; or for want of the file what was kept of
-        it, which is not to be kept in its place."""
+        """The image from its file, in its own proportions, and True. Without the file: the stored pixels, and
+        False; that JPEG is not kept."""
         try:
             return self._kept("large", image, lambda: self.archive.picture(image, LARGE), 90), True
         except ArchiveError:
@@ -40,7 +42,7 @@ class Pictures:
             return path.read_bytes()
         except FileNotFoundError:
             data = jpeg(make(), quality)
-        with suppress(OSError):  # a full disk must not hide an image from whoever is to judge it
+        with suppress(OSError):  # the disk may be full: the image is shown all the same
             path.parent.mkdir(parents=True, exist_ok=True)
             part = path.with_suffix(f".{os.urandom(8).hex()}.tmp")
             part.write_bytes(data)

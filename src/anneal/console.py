@@ -1,0 +1,110 @@
+"""What the commands share: options made from Settings, progress bars, and things to print."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from anneal.errors import AnnealError
+from anneal.settings import Settings, option
+from anneal.watch import Watch
+
+if TYPE_CHECKING:
+    from anneal.archive.catalog import Archive
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+class StoppedError(AnnealError):
+    exit_code = 130
+
+
+def with_settings(**defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command an option for every field of Settings; the command gets them as one ``settings``.
+    ``defaults`` replace the fields' own."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        types = get_type_hints(Settings)
+        options = [
+            inspect.Parameter(
+                one.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=defaults.get(one.name, one.default),
+                annotation=Annotated[
+                    types[one.name], typer.Option(option(one.name), help=one.metadata["help"])
+                ],
+            )
+            for one in fields(Settings)
+        ]
+
+        @wraps(command)
+        def run(**values: Any) -> None:
+            settings = Settings(**{one.name: values.pop(one.name) for one in options})
+            command(settings=settings, **values)
+
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        plain = [one.replace(kind=one.KEYWORD_ONLY) for one in own if one.name != "settings"]
+        run.__signature__ = inspect.Signature([*plain, *options])  # type: ignore[attr-defined]
+        return run
+
+    return decorate
+
+
+@contextmanager
+def progress_bars() -> Iterator[Watch]:
+    """Progress bars on standard error, one line a step; gone when the work is done."""
+    columns = (TextColumn("{task.description:>10}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bars:
+        tasks: dict[str, Any] = {}
+
+        def watch(step: str) -> Any:
+            if step not in tasks:
+                tasks[step] = bars.add_task(step, total=None, visible=False)
+
+            def update(done: int, total: int) -> None:
+                bars.update(tasks[step], completed=done, total=total, visible=done < total)
+
+            return update
+
+        try:
+            yield watch
+        except KeyboardInterrupt:
+            raise StoppedError("Stopped. Give the same command again: it goes on where it was.") from None
+
+
+def print_row(row: dict[str, Any]) -> None:
+    """One line of a learning curve."""
+    share = f"{row['similar_share']:4.0%} similar" if row["similar_share"] != "" else ""
+    out.print(
+        f"{row['player']:>8} trial {row['trial']} round {row['round']}: {row['bits']:5d} bits  "
+        f"mAP@5 {row['map5_min']:.3f}  {share:12}  {row['seconds']:5.1f} s",
+        soft_wrap=True,
+    )
+
+
+def describe(archive: Archive) -> None:
+    """How many images there are, and what is wrong with the rest."""
+    classes = len({label for label in archive.labels if label})
+    out.print(f"{len(archive)} images" + (f" in {classes} classes." if classes else "."))
+    if archive.skipped:
+        err.print(f"[yellow]{len(archive.skipped)} files could not be read and are left out:[/]")
+        for path, why in archive.skipped[:10]:
+            err.print(f"  {escape(path)}: {escape(why)}")
+        if len(archive.skipped) > 10:
+            err.print(f"  … and {len(archive.skipped) - 10} more")
+    if archive.duplicates:
+        err.print(f"[yellow]{len(archive.duplicates)} groups of files have the same content[/], for example")
+        err.print("  " + escape(" = ".join(archive.paths[i] for i in archive.duplicates[0])))
+
+
+def escape(text: str) -> str:
+    return text.replace("[", r"\[")

@@ -1,0 +1,68 @@
+"""The open campaign that all requests share."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+from typing import Annotated, Any
+
+from fastapi import Depends, HTTPException, Request
+
+from anneal.campaign import heldout
+from anneal.campaign.campaign import Campaign
+from anneal.campaign.heldout import Model
+from anneal.campaign.store import Purpose
+from anneal.pairs import UNKNOWN, Verdict
+from anneal.web.pictures import Pictures
+
+WORDS: dict[int, str] = {UNKNOWN: "none"} | {int(verdict): verdict.name.lower() for verdict in Verdict}
+FOREVER = {"cache-control": "private, max-age=31536000, immutable"}
+
+
+class Desk:
+    """An open campaign. One thread at a time uses it: the one that holds ``lock``."""
+
+    def __init__(self, campaign: Campaign) -> None:
+        self.campaign = campaign
+        self.lock = threading.RLock()
+        self.decoding = asyncio.Semaphore(1)  # query images, one at a time: a large one takes memory
+        self.archive = campaign.archive()
+        self.pictures = Pictures(self.archive, campaign.folder / "cache" / "pictures")
+        self._models: tuple[Any, list[Model]] | None = None
+
+    def image(self, image: int) -> int:
+        """The id of an image, if there is one with it."""
+        if not 0 <= image < self.campaign.size:
+            raise HTTPException(404, f"There is no image {image}: ids go from 0 to {self.campaign.size - 1}.")
+        return image
+
+    def cutoff(self, model: int) -> float | None:
+        """The similarity from which this model calls a pair similar; None for the frozen features."""
+        for record in self.campaign.rounds.records():
+            if record.number == model and not math.isnan(record.cutoff):
+                return round(record.cutoff, 4)
+        return None
+
+    def models(self) -> list[Model]:
+        """How good each model is. Estimated again only after a new model or a change of held-out answers: the
+        other answers change it little."""
+        rows = self.campaign.log().standing()
+        version = self.campaign.rounds.current, [row.id for row in rows if row.purpose == Purpose.HELD_OUT]
+        if self._models is None or self._models[0] != version:
+            self._models = version, heldout.models(self.campaign)
+        return self._models[1]
+
+    def advice(self) -> dict[str, Any] | None:
+        if not self.campaign.settings.heldout:
+            return None
+        stop, text = heldout.advice(self.campaign, self.models())
+        return {"stop": stop, "text": text}
+
+
+async def _desk(request: Request) -> Desk:
+    desk: Desk = request.app.state.desk
+    return desk
+
+
+SharedDesk = Annotated[Desk, Depends(_desk)]

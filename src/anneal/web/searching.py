@@ -1,0 +1,125 @@
+"""The search view: images like an image of the archive, or like a file that somebody uploads."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, HTTPException, Request, Response
+from fastapi import Query as Parameter
+from fastapi.concurrency import run_in_threadpool
+
+from anneal.archive.decode import UNREADABLE, decode
+from anneal.campaign import progress
+from anneal.campaign.rounds import FROZEN
+from anneal.campaign.store import Query
+from anneal.pairs import Floats
+from anneal.search import nearest_images, refined
+from anneal.web.desk import FOREVER, Desk, SharedDesk
+from anneal.web.pictures import jpeg
+
+PIXELS = 100_000_000  # of an uploaded image, at most
+
+router = APIRouter()
+
+
+@router.get("/api/search")
+def search(
+    desk: SharedDesk,
+    image: int | None = None,
+    query: str | None = None,
+    plus: str = "",
+    minus: str = "",
+    k: Annotated[int, Parameter(ge=1, le=1000)] = 60,
+) -> dict[str, Any]:
+    """The images most similar to one of the archive, or to an uploaded one (``query``). ``plus`` and ``minus``:
+    ids of images to be more and less like, with commas between. ``threshold`` is the model's cutoff."""
+    more = _ids(plus, desk.campaign.size)
+    less = _ids(minus, desk.campaign.size)
+    if image is not None:
+        more.insert(0, desk.image(image))
+    wanted: list[Floats] = []
+    with desk.lock:
+        model = desk.campaign.rounds.serving
+        if query is not None:
+            vector, model = _vector(desk, query)
+            wanted.append(vector)
+        vectors = desk.campaign.rounds.vectors(model)
+        cutoff = desk.cutoff(model)
+    wanted += [np.asarray(vectors[i]) for i in more]
+    if not wanted:
+        raise HTTPException(422, "Say what to look for: image=ID, query=ID or plus=IDS.")
+    target = refined(wanted, [np.asarray(vectors[i]) for i in less])
+    ids, scores = nearest_images(vectors, target, k, more + less)
+    results = [
+        {"id": i, "name": desk.archive.paths[i], "score": round(score, 4)}
+        for i, score in zip(ids.tolist(), scores.tolist(), strict=True)
+    ]
+    return {"round": None if model == FROZEN else model, "threshold": cutoff, "results": results}
+
+
+@router.post("/api/queries", status_code=202)
+async def upload(desk: SharedDesk, request: Request) -> dict[str, str]:
+    """Upload an image file to search with: its bytes are the body."""
+    data = await request.body()
+    async with desk.decoding:
+        return {"id": await run_in_threadpool(_keep, desk, data)}
+
+
+@router.get("/api/queries/{name}")
+def uploaded(desk: SharedDesk, name: str) -> dict[str, str]:
+    """Whether the machine has encoded an uploaded image."""
+    with desk.lock:
+        query = _query(desk, name)
+        machine = progress.machine(desk.campaign)
+    if query.error is not None:
+        return {"state": "failed", "text": query.error}
+    absent = machine["state"] == "absent"
+    text = "The machine is not running: start it with anneal label." if absent else ""
+    return {"state": "waiting" if query.vector is None else "ready", "text": text}
+
+
+@router.get("/api/queries/{name}/image", response_class=Response)
+def uploaded_image(desk: SharedDesk, name: str) -> Response:
+    """An uploaded image as the machine sees it."""
+    with desk.lock:
+        query = _query(desk, name)
+    px = desk.campaign.settings.px
+    pixels = np.frombuffer(query.pixels, dtype=np.uint8).reshape(px, px, 3)
+    return Response(jpeg(pixels), media_type="image/jpeg", headers=FOREVER)
+
+
+def _keep(desk: Desk, data: bytes) -> str:
+    """Store an image file for the machine to encode; returns its id."""
+    try:
+        pixels = decode(data, desk.campaign.settings.px, PIXELS)
+    except UNREADABLE as error:
+        raise HTTPException(422, f"That file cannot be read as an image: {error}.") from error
+    name = hashlib.blake2b(data, digest_size=12).hexdigest()
+    with desk.lock:
+        desk.campaign.mailbox.add_query(name, pixels.tobytes())
+    return name
+
+
+def _query(desk: Desk, name: str) -> Query:
+    query = desk.campaign.mailbox.query(name)
+    if query is None:
+        raise HTTPException(404, "That image is no longer here: drop it again.")
+    return query
+
+
+def _vector(desk: Desk, name: str) -> tuple[Floats, int]:
+    """The vector of an uploaded image, and the model it is of, which may be older than the serving one."""
+    query = _query(desk, name)
+    if query.vector is None or query.round is None:
+        raise HTTPException(409, query.error or "The machine has not encoded that image yet.")
+    return np.frombuffer(query.vector, dtype=np.float32), query.round
+
+
+def _ids(text: str, size: int) -> list[int]:
+    """Image ids out of "1,2,3"."""
+    parts = [part for part in text.split(",") if part]
+    if not all(part.isdecimal() and int(part) < size for part in parts):
+        raise HTTPException(422, f"Image ids are whole numbers below {size}, with commas between.")
+    return [int(part) for part in parts]
