@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # The real archives the tests use, where they are at hand; without them those tests say so and skip.
 export ANNEAL_DATA ?= $(wildcard ../shared/data)
 
-.PHONY: demo test browser check bench results clean
+.PHONY: demo test browser check bench results docs clean
 
 demo: $(READY)
 	$(BIN)/anneal demo --out demo
@@ -26,6 +26,7 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(READY)
 	$(BIN)/python bench/mining.py
@@ -35,10 +36,14 @@ bench: $(READY)
 results: $(READY)
 	$(BIN)/python docs/write.py
 
+# The pages as a site with search, in build/site; .venv/bin/mkdocs serve shows it.
+docs: $(READY)
+	$(BIN)/mkdocs build --strict
+
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,docs]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) demo runs
+	rm -rf $(VENV) demo runs build

@@ -1,10 +1,10 @@
-"""A whole campaign through the page's HTTP interface, from a cold start, by an oracle that knows the classes.
+"""A whole campaign over HTTP, from a cold start, by an oracle that knows the classes.
 
     python bench/oracle.py UCMerced/ --answers 1845
 
-It plays `anneal simulate` with the same budget beside it, and prints both scores (validation images as
-queries, retrieved from test images, as simulate does), the share of similar answers in each round, and
-P@5 of every model as the held-back answers estimate it against P@5 by the classes.
+It starts ``anneal label`` with its machine and asks for the questions that ``anneal simulate`` asks in one
+process. It prints P@5 of every model as the held-out answers estimate it, beside P@5 by the classes; the
+share of similar answers in each round; and the score of the last model, as simulate counts it.
 """
 
 from __future__ import annotations
@@ -16,19 +16,38 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
-
 from anneal.archive.catalog import open_archive
-from anneal.campaign import judging, progress, turn
+from anneal.campaign import heldout, turn
 from anneal.campaign.campaign import Campaign
-from anneal.experiments import play
-from anneal.network import backbones
-from anneal.pairs import Floats, Ids
-from anneal.settings import Plan
+from anneal.experiments.oracle import NAME, Oracle, score, split_of
+from anneal.settings import Settings
+
+
+def answer_all(address: str, oracle: Oracle, answers: int) -> None:
+    """Answer one question after another. When a round is over, wait for the machine's turn: the next question
+    then depends on the new model, as in ``experiments.play``."""
+    who = {"annotator": NAME, "holder": NAME, "n": 0}
+    for number in range(answers):
+        (question,) = call(address, f"api/questions?holder={NAME}&annotator={NAME}&n=1")["questions"]
+        pair = (question["a"], question["b"])
+        verdict = oracle.verdict(pair, number).name.lower()
+        event = {
+            "key": f"oracle-{number:06d}",
+            "a": pair[0],
+            "b": pair[1],
+            "verdict": verdict,
+            "looked": 1500,
+        }
+        state = call(address, "api/answers", {**who, "events": [event]})["state"]
+        while state["machine"]["fresh"] >= state["machine"]["needed"]:
+            time.sleep(0.1)
+            state = call(address, "api/state")
 
 
 def call(address: str, path: str, sent: dict[str, Any] | None = None) -> Any:
@@ -38,31 +57,18 @@ def call(address: str, path: str, sent: dict[str, Any] | None = None) -> Any:
         return json.load(reply)
 
 
-def answer_all(address: str, classes: Ids, answers: int) -> None:
-    """Answer one question after another; when the machine's turn is due, wait for it as one who looks at
-    images for a second or two would hardly notice."""
-    who = {"annotator": "oracle", "holder": "oracle", "n": 1}
-    questions = call(address, "/api/questions?holder=oracle&annotator=oracle&n=1")["questions"]
-    for number in range(answers):
-        (pair,) = questions
-        word = "similar" if classes[pair["a"]] == classes[pair["b"]] else "dissimilar"
-        event = {"key": f"oracle-{number:06d}", **pair, "verdict": word, "looked": 1500}
-        told = call(address, "/api/answers", {**who, "events": [event]})
-        questions, state = told["questions"], told["state"]
-        if state["machine"]["fresh"] >= state["machine"]["needed"] or number == answers - 1:
-            rounds = state["standing"]["rounds"]
-            while (
-                state["standing"]["rounds"] == rounds
-                and state["machine"]["fresh"] >= state["machine"]["needed"]
-            ):
-                time.sleep(0.2)
-                state = call(address, "/api/state")
-            questions = call(address, "/api/questions?holder=oracle&annotator=oracle&n=1")["questions"]
-
-
-def true_p5(vectors: Floats, top: Ids, classes: Ids) -> float:
-    """P@5 by the classes, on the queries whose nearest were kept."""
-    return float((classes[top[:, 1:]] == classes[top[:, :1]]).mean())
+@contextmanager
+def label(folder: Path) -> Iterator[str]:
+    """``anneal label`` with its machine; gives the address of the page."""
+    command = [sys.executable, "-m", "anneal", "label", "--campaign", str(folder), "--port", "0"]
+    env = {**os.environ, "COLUMNS": "200", "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen([*command, "--no-browser"], stdout=subprocess.PIPE, text=True, env=env) as served:
+        assert served.stdout is not None
+        words = served.stdout.readline().split()
+        try:
+            yield next(word for word in words if word.startswith("http"))
+        finally:
+            served.terminate()
 
 
 def main() -> None:
@@ -72,66 +78,44 @@ def main() -> None:
     parser.add_argument("--strategy", default="place")
     parser.add_argument("--per-round", type=int, default=369)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--audit", type=float, default=0.1)
+    parser.add_argument("--heldout", type=float, default=0.1)
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "anneal")
     given = parser.parse_args()
-    plan = Plan(strategy=given.strategy, per_round=given.per_round, seed=given.seed, audit=given.audit)
-    archive = open_archive(given.data, plan.px, given.cache)
-    backbone = backbones.load(plan.backbone)
-    stage = play.Stage.of(archive, backbone, plan)
-    split = play.split_of(archive, plan.seed)
-
+    settings = Settings(
+        strategy=given.strategy, per_round=given.per_round, seed=given.seed, heldout=given.heldout
+    )
+    archive = open_archive(given.data, settings.px, given.cache)
+    oracle = Oracle.of(archive)
+    split = split_of(archive, settings.seed)
     with TemporaryDirectory() as scratch:
         folder = Path(scratch) / "campaign"
-        turn.begin(folder, archive, plan, images=split.train).close()
-        command = [
-            sys.executable,
-            "-m",
-            "anneal",
-            "label",
-            "--campaign",
-            str(folder),
-            "--port",
-            "0",
-            "--no-browser",
-        ]
-        env = {**os.environ, "COLUMNS": "200", "PYTHONUNBUFFERED": "1"}
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as served:
-            assert served.stdout is not None
-            address = next(
-                word for word in served.stdout.readline().split() if word.startswith("http")
-            ).rstrip("/")
-            started = time.monotonic()
-            answer_all(address, stage.truth.classes, given.answers)
+        turn.begin(folder, archive, settings, images=split.train).close()
+        started = time.monotonic()
+        with label(folder) as address:
+            answer_all(address, oracle, given.answers)
             seconds = time.monotonic() - started
-            told = call(address, "/api/progress")
-            served.terminate()
+            told = call(address, "api/progress")
         campaign = Campaign.open(folder)
-        if progress.due(campaign)[0]:  # the last answers were too few for a turn of their own
-            turn.turn(campaign, backbone)
-        live = play.score(campaign.vectors(), split, stage.truth.classes)
-        print("model  answers  P@5 by held-back answers   P@5 by classes  covered")
-        covered = []
-        for model in judging.models(campaign):
-            top = np.load(campaign.round_folder(model.round) / "top.npy")
-            truth = true_p5(campaign.vectors_of(model.round), top, stage.truth.classes)
-            covered.append(model.p5.low <= truth <= model.p5.high)
-            spread, yes = f"{model.p5.value:.3f} ({model.p5.low:.3f}–{model.p5.high:.3f})", covered[-1]
-            print(
-                f"{model.round:5d}  {model.answers:7d}  {spread:24}   {truth:14.3f}  {'yes' if yes else 'no'}"
-            )
-        shares = ", ".join(f"{share['similar']:.2f}" for share in told["shares"])
-        print(f"covered {sum(covered)} of {len(covered)}; advice: {told['advice']['text']}")
-        print(f"share of similar answers by round: {shares}")
-        rounds = given.answers // given.per_round - 1
-        beside = play.campaign_at(Path(scratch) / "beside", archive, plan, split.train)
-        played = play.Simulation(plan, (plan.strategy,), rounds)
-        rows = [row for row, _ in play.play(stage, beside, split, played, 0)]
-        turns = f"{given.answers} answers, {len(covered) - 1} turns, {seconds:.0f} s"
-        print(f"through the page, {turns}: mAP@5 {live['map5_min']:.4f}")
-        last = rows[-1]
-        print(f"anneal simulate, {last['answers']} answers, {len(rows)} turns: mAP@5 {last['map5_min']:.4f}")
+        report_models(campaign, oracle)
+        last = score(campaign.rounds.vectors(), split, oracle.classes)
+        turns = campaign.rounds.current
         campaign.close()
+    print("share of similar answers by round:", *(f"{share['similar']:.2f}" for share in told["shares"]))
+    print(f"advice: {told['advice'] and told['advice']['text']}")
+    print(f"{given.answers} answers, {turns} turns, {seconds:.0f} s: mAP@5 {last['map5_min']:.4f}")
+
+
+def report_models(campaign: Campaign, oracle: Oracle) -> None:
+    """P@5 of every model: the estimate with its interval, the truth, and whether the interval covers it."""
+    print("model  answers  P@5 by held-out answers    P@5 by classes  covered")
+    for model in heldout.models(campaign):
+        nearest = campaign.rounds.files(model.round).nearest()
+        if nearest is None:  # the files of old rounds are removed
+            continue
+        truth = float((oracle.classes[nearest[:, 1:]] == oracle.classes[nearest[:, :1]]).mean())
+        estimate = f"{model.p5.value:.3f} ({model.p5.low:.3f}–{model.p5.high:.3f})"
+        covered = "yes" if model.p5.low <= truth <= model.p5.high else "no"
+        print(f"{model.round:5d}  {model.answers:7d}  {estimate:24}   {truth:14.3f}  {covered}")
 
 
 if __name__ == "__main__":

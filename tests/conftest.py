@@ -1,14 +1,18 @@
-"""What tests share: small archives, real data where there is any, no network, quiet threads."""
+"""What tests share: small archives, real data where there is any, no network, one thread, short training."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from anneal.archive.catalog import Archive, open_archive
 from anneal.experiments import scenes
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported anywhere
@@ -30,8 +34,14 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where tests keep pixels and features, shared so that nothing is encoded twice."""
+    """Where tests store pixels and features, shared so that nothing is encoded twice."""
     return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="session")
+def small_archive(drawn: Path, cache: Path) -> Archive:
+    """The drawn scenes at 32 px."""
+    return open_archive(drawn, 32, cache)
 
 
 @pytest.fixture(scope="session")
@@ -41,3 +51,37 @@ def data() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("real data: set ANNEAL_DATA to the folder that holds UCMerced and AID150")
     return Path(folder).resolve()
+
+
+@pytest.fixture
+def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training takes four steps: for tests about rounds, not about what is learnt in one."""
+    from anneal.network.train import Fit
+
+    def at(depth: str, recipe: str, **settings: Any) -> Fit:
+        return Fit(steps=4, anchored_images=8, **settings)
+
+    monkeypatch.setattr(Fit, "at", at)
+
+
+class OneProcess:
+    """Runs each trial when it is submitted, in this process."""
+
+    def submit(self, work: Callable[..., None], *args: Any) -> Future[None]:
+        future: Future[None] = Future()
+        try:
+            future.set_result(work(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def shutdown(self, **options: bool) -> None:
+        """There is nothing to end."""
+
+
+@pytest.fixture
+def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trials are played in this process, so that ``few_steps`` counts and no interpreter is started."""
+    from anneal.experiments import runner
+
+    monkeypatch.setattr(runner, "get_reusable_executor", lambda *args, **options: OneProcess())

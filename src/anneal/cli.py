@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from contextlib import suppress
@@ -14,7 +13,7 @@ import typer
 from rich.table import Table
 
 from anneal import __version__
-from anneal.console import describe, err, escape, out, print_row, progress_bars, with_settings
+from anneal.console import describe, err, escape, out, print_json, print_row, progress_bars, with_settings
 from anneal.errors import AnnealError, UsageError
 from anneal.settings import Settings, refuse_unused
 
@@ -204,7 +203,7 @@ def round_(campaign: CampaignOption = Path("campaign"), as_json: JsonOption = Fa
     record = opened.rounds.records()[-1]
     if as_json:
         told = {"threshold": record.threshold, "seconds": record.seconds}
-        return out.print_json(json.dumps({**asdict(standing), **told}))
+        return print_json({**asdict(standing), **told})
     _print_contradictions(opened)
     out.print(
         f"Round {standing.rounds}: learnt from {standing.answers} answers and {standing.implied} pairs they "
@@ -251,7 +250,7 @@ def status(campaign: CampaignOption = Path("campaign"), as_json: JsonOption = Fa
         "machine": progress.machine(opened),
     }
     if as_json:
-        return out.print_json(json.dumps({**asdict(standing), **told}))
+        return print_json({**asdict(standing), **told})
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, value in asdict(standing).items():
         shown = f"{value:.0%} similar of the latest" if isinstance(value, float) else value
@@ -306,7 +305,7 @@ def search(
             {"query": results.query, "results": [{"path": path, "score": round(s, 6)} for path, s in hits]}
             for results, hits in zip(every, listed, strict=True)
         ]
-        out.print_json(json.dumps(report))
+        print_json(report)
     else:
         for results, hits in zip(every, listed, strict=True):
             out.print(f"[bold]{escape(results.query)}[/]", soft_wrap=True)
@@ -343,8 +342,8 @@ def simulate(
 ) -> None:
     """Play a campaign with an oracle that knows the classes, and draw the learning curve.
 
-    --strategy takes several, with commas: place, mgue, bcgue, random, module:name, and cal, cal-metric, typiclust,
-    coreset, which ask for classes. Stopped, it goes on where it was when the same command is given again.
+    --strategy takes several, with commas: place, mgue, bcgue, random, module:name, and cal, cal-metric,
+    typiclust, coreset, which ask for classes. The same command, given again, goes on where it was stopped.
 
     Example: [bold]anneal simulate UCMerced/ --strategy mgue,random --start labelled:84 --trials 3[/]
     """
@@ -370,7 +369,7 @@ def simulate(
         tell = untold if as_json else print_row
         rows = paper.simulate(images, players, folder, trials=trials, jobs=jobs, watch=watch, tell=tell)
     if as_json:
-        out.print_json(json.dumps(rows))
+        print_json([{name: _number_or_text(value) for name, value in row.items()} for row in rows])
     else:
         out.print(f"The curve is in {folder / 'curve.csv'} and {folder / 'curve.png'}.")
 
@@ -408,8 +407,8 @@ def reproduce(
 ) -> None:
     """Redo the paper's experiments: curves, figures, and tables that set ours beside the paper's.
 
-    beyond, noise and parts start from nothing, with the product's settings. choices measures what the paper leaves
-    open, on training images alone. Stopped, it goes on where it was when the same command is given again.
+    beyond, noise and parts start from nothing, with the product's settings. choices measures what the paper
+    leaves open, on training images alone. The same command, given again, goes on where it was stopped.
 
     Example: [bold]anneal reproduce comparison --archive ucmerced --data UCMerced/ --out runs/ucmerced[/]
     """
@@ -477,6 +476,15 @@ def demo(
     out.print("  anneal label --campaign my-campaign            answer in the browser")
     out.print("  anneal search IMAGE --campaign my-campaign     find its look-alikes")
     out.print("  anneal simulate FOLDER                         a curve, if they lie in class folders")
+
+
+def _number_or_text(field: Any) -> Any:
+    """A field of a CSV file; None if it is empty."""
+    try:
+        number = float(field)
+    except ValueError:
+        return field or None
+    return int(number) if number.is_integer() else number
 
 
 def _cache() -> Path:

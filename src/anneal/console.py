@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -79,6 +80,11 @@ def progress_bars() -> Iterator[Watch]:
             yield watch
         except KeyboardInterrupt:
             raise StoppedError("Stopped. Give the same command again: it goes on where it was.") from None
+
+
+def print_json(value: Any) -> None:
+    """JSON as every program reads it: null, not NaN."""
+    out.print_json(json.dumps(json.loads(json.dumps(value), parse_constant=lambda _: None)))
 
 
 def print_row(row: dict[str, Any]) -> None:

@@ -34,8 +34,8 @@ class Results:
 def find_similar(
     campaign: Campaign, images: Sequence[Path | str], k: int = 10, progress: Progress = silent
 ) -> list[Results]:
-    """The k images most similar to each of these, in the serving model's space. An image of the archive does not
-    find itself. Only images from outside the archive load the network."""
+    """The k images most similar to each of these, in the serving model's space. An image of the archive does
+    not find itself. Only images from outside the archive load the network."""
     archive = campaign.archive()
     model = campaign.rounds.serving
     vectors = campaign.rounds.vectors(model)
@@ -72,7 +72,9 @@ def _found(
     return Results(name, pixels, ids.tolist(), [archive.paths[i] for i in ids.tolist()], scores.tolist())
 
 
-def nearest_images(vectors: Floats, wanted: Floats, k: int, left_out: Sequence[int] = ()) -> tuple[Ids, Floats]:
+def nearest_images(
+    vectors: Floats, wanted: Floats, k: int, left_out: Sequence[int] = ()
+) -> tuple[Ids, Floats]:
     """The k images nearest to a unit vector, and their similarities; some may be left out."""
     others = np.setdiff1d(np.arange(len(vectors)), np.asarray(left_out, dtype=np.int64))
     ranking = nearest(vectors, others, wanted[None], k)
@@ -80,8 +82,8 @@ def nearest_images(vectors: Floats, wanted: Floats, k: int, left_out: Sequence[i
 
 
 def refined(more: Sequence[Floats], less: Sequence[Floats] = ()) -> Floats:
-    """A unit vector like all of ``more`` and unlike ``less``: the mean of the first minus half the mean of the
-    others (Rocchio)."""
+    """A unit vector like all of ``more`` and unlike ``less``: the mean of the first minus half the mean of
+    the others (Rocchio)."""
     wanted: Floats = np.mean(more, axis=0)
     if len(less):
         wanted = wanted - LESS * np.mean(less, axis=0)

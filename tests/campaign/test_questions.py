@@ -1,292 +1,722 @@
-"""A live campaign that places images: each question is made in the light of the answers before it."""
+"""Which pair comes next, and for whom: the pure function, lists of pairs, several people, place, rounds."""
 
+from __future__ import annotations
+
+import math
 import shutil
+import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from dataclasses import replace
+from itertools import combinations, count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny import (
+    SETTINGS,
+    SHRUNK,
+    answer_truly,
+    campaign_in,
+    end_round,
+    say,
+    truth,
+    verdict_of,
+)
 
-from anneal.archive.catalog import open_archive
-from anneal.campaign import progress, turn
-from anneal.campaign.campaign import FROZEN, Campaign, Pair, pairs_of, with_lot
-from anneal.campaign.store import AUDIT, Event, Questions
+from anneal.archive.catalog import Archive, open_archive
+from anneal.campaign import progress, questions, turn
+from anneal.campaign.campaign import Campaign
+from anneal.campaign.questions import Question, Waiting, arrange, next_question
+from anneal.campaign.rounds import FROZEN
+from anneal.campaign.store import Purpose
 from anneal.method import placing
-from anneal.method.snapshot import Order, Snapshot
-from anneal.network import backbones
-from anneal.pairs import UNKNOWN, Ids, Pairs, Verdict
-from anneal.settings import Plan
+from anneal.method.snapshot import Snapshot
+from anneal.method.strategies import batch, random
+from anneal.network.train import Fit
+from anneal.pairs import UNKNOWN, Pair, Pairs, Verdict
+from anneal.settings import Settings, Stream
 
 SIMILAR, DISSIMILAR, UNSURE = Verdict
-PLAN = Plan(px=64, views=1, strategy="place", per_round=60, recheck=0, audit=0.1)
-Open = Callable[[], Campaign]
+CHOSEN, HELD_OUT, AGAIN = Purpose.CHOSEN, Purpose.HELD_OUT, Purpose.AGAIN
+LIST = replace(SETTINGS, strategy="mgue", share=0.0, heldout=0.0)  # asks a list of pairs, unsteered
+PLACE = replace(SETTINGS, strategy="place", per_round=60, heldout=0.1)
+Make = Callable[..., Campaign]
 
 
-@pytest.fixture(scope="session")
-def made(drawn: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Fresh from init; copy it before answering."""
-    folder = tmp_path_factory.mktemp("placing") / "campaign"
-    turn.begin(folder, open_archive(drawn, 64, cache), PLAN).close()
-    return folder
+# -- arrange ---------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def opened(made: Path, tmp_path: Path) -> Iterator[Open]:
-    """Opens a copy of it, the same one each time."""
-    folder = Path(shutil.copytree(made, tmp_path / "campaign"))
-    with ExitStack() as stack:
-        yield lambda: stack.enter_context(closing(Campaign.open(folder)))
+def asked_for(purpose: str, *pairs: Pair) -> list[Question]:
+    return [Question(pair, purpose) for pair in pairs]
 
 
-@pytest.fixture
-def campaign(opened: Open) -> Campaign:
-    return opened()
+def first_of(pairs: list[Pair]) -> Callable[[int], list[Pair]]:
+    """A strategy that wants these pairs, in this order."""
+    return lambda n: pairs[:n]
 
 
-def kinds(campaign: Campaign) -> list[str]:
-    return [str(name) for name in campaign.archive().labels]
+def nothing(n: int) -> list[Pair]:
+    return []
 
 
-def truth(kinds: list[str], pair: Pair) -> Verdict:
-    return SIMILAR if kinds[pair[0]] == kinds[pair[1]] else DISSIMILAR
+@st.composite
+def situations(draw: st.DrawFn) -> tuple[Waiting, list[Pair]]:
+    """What waits, and what the strategy wants. Some held-out pairs are wanted too."""
+    ids = iter(draw(st.permutations(range(1, 41))))
+
+    def some(most: int) -> list[Pair]:
+        return [(0, next(ids)) for _ in range(draw(st.integers(0, most)))]
+
+    mine = asked_for(draw(st.sampled_from([CHOSEN, HELD_OUT])), *some(4))
+    again = asked_for(AGAIN, *some(4))
+    heldout = some(8)
+    wanted = some(12) + draw(st.lists(st.sampled_from(heldout), unique=True) if heldout else st.just([]))
+    answered = draw(st.lists(st.sampled_from([CHOSEN, HELD_OUT]), max_size=30))
+    waiting = Waiting(
+        mine + again[:1],  # one that is asked again is on the screen already
+        asked_for(CHOSEN, *some(4)),
+        again,
+        asked_for(CHOSEN, *some(4)),
+        heldout,
+        [str(purpose) for purpose in answered],
+    )
+    return waiting, draw(st.permutations(wanted))
 
 
-def chosen(campaign: Campaign, pair: Pair) -> bool:
-    asker = campaign.store.question(*pair)
-    assert asker is not None
-    return asker[1] != AUDIT
+shares = st.floats(0, 0.9)
 
 
-def play(campaign: Campaign, n: int) -> list[Pair]:
-    """An oracle answers n questions, one at a time; these."""
-    asked, names = [], kinds(campaign)
-    for _ in range(n):
-        (pair,) = campaign.take("me", "h", 1)
-        assert campaign.closure().relations.of(pairs_of([pair])).tolist() == [UNKNOWN]
-        campaign.answer(*pair, truth(names, pair))
-        asked.append(pair)
-    return asked
-
-
-def order_of(campaign: Campaign, number: int = FROZEN) -> Ids:
-    return np.asarray(np.load(campaign.round_folder(number) / "order.npy"))
-
-
-def expected(campaign: Campaign, round_: int, answers: int, model: int = FROZEN) -> Pair:
-    """What the strategy asks next, by itself."""
-    known = campaign.closure().relations
-    vectors = np.load(campaign.round_folder(model) / "vectors.npy")
-    joins, beside = (np.load(campaign.round_folder(model) / f"{name}.npy") for name in ("joins", "beside"))
-    order = Order(Pairs(*joins.T), order_of(campaign, model), beside)
-    now = Snapshot(vectors, campaign.images, known, order=order)
-    (pair,) = placing.place(now, 1, campaign.plan.rng(7, round_, answers))
-    return pair
-
-
-# -- one question after another --------------------------------------------------------------------
-
-
-def test_init_leaves_an_order_and_only_the_lot_in_the_queue(campaign: Campaign) -> None:
-    assert sorted(order_of(campaign).tolist()) == list(range(120))
-    queue = campaign.store.questions()
-    assert (queue.round, set(queue.strategies), len(queue)) == (0, {AUDIT}, 6)
-    assert campaign.one_by_one
-    assert campaign.aim is None  # what comes of placing is not steered
-
-
-def test_every_question_is_what_the_strategy_asks_after_the_answers_so_far(campaign: Campaign) -> None:
-    names, answers, tried = kinds(campaign), 0, list[tuple[Pair, Verdict, set[int]]]()
-    for _ in range(50):
-        wanted, sizes = expected(campaign, 0, answers), campaign.closure().relations
-        (pair,) = campaign.take("me", "h", 1)
-        if chosen(campaign, pair):
-            assert pair == wanted
-            alone = {i for i in pair if sizes.sizes[sizes.group[i]] == 1}
-            tried.append((pair, truth(names, pair), alone))
-            answers += 1
-        campaign.answer(*pair, truth(names, pair))
-    assert answers == 45
-    again = [  # refused by one group, tried with another
-        image
-        for n, (pair, verdict, alone) in enumerate(tried)
-        for image in alone
-        if verdict == DISSIMILAR and any(image in later for later, _, left in tried[n + 1 :] if image in left)
-    ]
-    assert len(again) > 5
-    for n, (pair, verdict, _) in enumerate(tried):
-        later = [left for _, _, left in tried[n + 1 :]]
-        assert verdict == DISSIMILAR or not any(set(pair) & left for left in later)  # both have a place
-    rows = campaign.store.standing()
-    assert {(row.strategy, row.round) for row in rows} == {("place", 0), (AUDIT, 0)}
-
-
-def test_one_question_in_ten_is_drawn_by_lot_until_the_lot_is_used_up(campaign: Campaign) -> None:
-    asked = play(campaign, 75)
-    assert [n for n, pair in enumerate(asked) if not chosen(campaign, pair)] == [5, 15, 25, 35, 45, 55]
-    assert len(set(asked)) == 75
-
-
-def test_a_screen_that_looks_ahead_is_given_as_many_as_it_wants(campaign: Campaign) -> None:
-    names, lots, given = kinds(campaign), 0, set[Pair]()
-    for _ in range(60):
-        taken = campaign.take("me", "h", 6)
-        assert len(set(taken)) == 6
-        assert campaign.take("me", "h", 6) == taken  # asking again changes nothing
-        given |= set(taken)
-        lots += not chosen(campaign, taken[0])
-        campaign.answer(*taken[0], truth(names, taken[0]))
-    assert lots in (5, 6)
-    assert len(campaign.store.questions()) <= len(given) + 2  # of the lot, not given yet
-
-
-def test_reopening_in_between_changes_nothing(opened: Open, made: Path, tmp_path: Path) -> None:
-    other = Path(shutil.copytree(made, tmp_path / "other"))
-    with closing(Campaign.open(other)) as campaign:
-        asked = play(campaign, 30)
-    again = []
-    for _ in range(30):
-        with closing(opened()) as campaign:
-            again += play(campaign, 1)
-    assert again == asked
-
-
-def test_an_undone_answer_s_pair_is_shown_again(campaign: Campaign) -> None:
-    play(campaign, 8)
-    (pair,) = campaign.take("me", "h", 1)
-    campaign.answer(*pair, SIMILAR)
-    assert campaign.take("me", "h", 1) != [pair]
-    assert campaign.undo() == pair
-    assert campaign.take("me", "h", 2, [pair])[0] == pair
-
-
-def test_next_pair_makes_questions_too(campaign: Campaign) -> None:
-    wanted = expected(campaign, 0, 0)
-    assert campaign.next_pair() == campaign.next_pair() == wanted
-    campaign.answer(*wanted, DISSIMILAR)
-    assert campaign.next_pair() == expected(campaign, 0, 1) != wanted
-
-
-# -- several people --------------------------------------------------------------------------------
-
-
-def test_no_two_people_are_asked_the_same_pair_or_place_the_same_image(
-    campaign: Campaign, rng: np.random.Generator
+@given(situations(), st.integers(0, 30), shares, shares)
+def test_questions_are_arranged_by_the_rules(
+    situation: tuple[Waiting, list[Pair]], n: int, heldout: float, overlap: float
 ) -> None:
-    names, founder = kinds(campaign), int(order_of(campaign)[0])
-    shown: dict[str, list[Pair]] = {"ann": [], "bob": [], "carl": []}
-    for _ in range(120):
-        who = str(rng.choice(list(shown)))
-        shown[who] = campaign.take(who, who, int(rng.integers(1, 5)))
-        assert shown[who], "there is something to ask everybody"
+    waiting, wanted = situation
+    arranged = arrange(waiting, first_of(wanted), n, heldout, overlap)
+    pairs = [question.pair for question in arranged]
+    assert len(pairs) == len(set(pairs))
+    second = waiting.second[: math.ceil(n * overlap)]
+    first = dict.fromkeys(question.pair for question in (*waiting.mine, *waiting.again, *second))
+    assert pairs[: len(first)] == list(first)[:n]
+    every = {*first, *waiting.heldout, *wanted}
+    assert len(pairs) == min(n, len(every))  # fewer only if there are no more
+    later = arranged[len(first) :]
+    chosen = [question.pair for question in later if question.purpose == CHOSEN]
+    assert chosen == wanted[: len(chosen)]
+    random = [question.pair for question in later if question.purpose == HELD_OUT]
+    assert random == [pair for pair in waiting.heldout if pair in random]
+    assert len(chosen) + len(random) == len(later)
+    assert not set(random) & set(chosen)
+
+
+@given(shares, st.integers(1, 150), st.integers(1, 6), st.integers(0, 6))
+def test_the_share_of_held_out_questions_is_kept_within_one(
+    share: float, steps: int, ahead: int, other_ahead: int
+) -> None:
+    """One or two people answer. Each has a fixed number of questions on the screen."""
+    ids = count(1)
+    heldout = [(0, next(ids)) for _ in range(steps + 12)]
+    screens: list[list[Question]] = [[], []]
+    answered: list[str] = []
+    for step in range(steps):
+        number = step % 2 if other_ahead else 0
+        others = screens[1 - number]
+        closed = {question.pair for question in others}
+        left = [pair for pair in heldout if pair not in closed]
+        waiting = Waiting(screens[number], others, [], [], left, answered)
+        n = (ahead, other_ahead)[number]
+        arranged = arrange(waiting, lambda n: [(0, next(ids)) for _ in range(n)], n, share, 0.0)
+        every = answered + [question.purpose for question in (*others, *arranged)]
+        assert abs(every.count(HELD_OUT) - share * len(every)) <= 1
+        answer, *screens[number] = arranged
+        answered.append(answer.purpose)
+        heldout = [pair for pair in heldout if pair != answer.pair]
+
+
+def test_held_out_questions_are_mixed_in_evenly() -> None:
+    heldout = [(90, 91), (92, 93), (94, 95)]
+    wanted = [(0, i) for i in range(1, 30)]
+    waiting = Waiting([], [], [], [], heldout, [])
+    arranged = arrange(waiting, first_of(wanted), 14, 0.25, 0.0)
+    assert [i for i, question in enumerate(arranged) if question.purpose == HELD_OUT] == [2, 6, 10]
+    behind = replace(waiting, answered=[CHOSEN] * 40)  # none was asked so far
+    assert arrange(behind, first_of(wanted), 2, 0.25, 0.0) == asked_for(HELD_OUT, *heldout[:2])
+    assert arrange(waiting, first_of(wanted), 3, 0.0, 0.0) == asked_for(CHOSEN, *wanted[:3])
+    assert arrange(waiting, nothing, 9, 0.1, 0.0) == asked_for(HELD_OUT, *heldout)  # nothing else is left
+    assert arrange(Waiting([], [], [], [], [], []), nothing, 9, 0.1, 0.0) == []
+
+
+def test_a_pair_that_is_picked_and_held_out_counts_as_chosen_and_leaves_no_gap() -> None:
+    both = (0, 1)
+    waiting = Waiting([], [], [], [], [both], [CHOSEN] * 9)  # a held-out question is due
+    arranged = arrange(waiting, first_of([both, (0, 2), (0, 3)]), 3, 0.3, 0.0)
+    assert arranged == asked_for(CHOSEN, both, (0, 2), (0, 3))
+
+
+# -- a list of pairs -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def archive(drawn: Path, cache: Path) -> Archive:
+    return open_archive(drawn, 32, cache)
+
+
+@pytest.fixture
+def make(archive: Archive, tmp_path: Path) -> Iterator[Make]:
+    """Makes campaigns that ask a list of pairs; they are closed after the test."""
+    numbers = count()
+    with ExitStack() as stack:
+
+        def made(*listed: Pair, settings: Settings = LIST, **options: Any) -> Campaign:
+            folder = tmp_path / f"campaign{next(numbers)}"
+            campaign = campaign_in(folder, archive, settings, listed=listed, **options)
+            return stack.enter_context(closing(campaign))
+
+        yield made
+
+
+def take(
+    campaign: Campaign, n: int, who: str = "me", screen: str = "", shown: tuple[Pair, ...] = ()
+) -> list[Pair]:
+    return [question.pair for question in questions.take(campaign, who, screen or who, n, shown)]
+
+
+def is_unknown(campaign: Campaign, pair: Pair) -> bool:
+    return bool(campaign.known().of(Pairs.from_list([pair]))[0] == UNKNOWN)
+
+
+def test_questions_come_in_the_order_of_the_list(make: Make) -> None:
+    listed = [(7, 8), (0, 1), (30, 99)]
+    campaign = make(*listed)
+    for pair in listed:
+        assert take(campaign, 1) == [pair]
+        assert take(campaign, 1) == [pair]  # to ask changes nothing
+        campaign.answer(*pair, DISSIMILAR)
+    end_round(campaign, (7, 9))
+    assert take(campaign, 1) == [(7, 9)]
+
+
+def test_what_the_answers_imply_is_not_asked(make: Make) -> None:
+    campaign = make((0, 1), (1, 2), (0, 2), (2, 3), (0, 3), (3, 4), (1, 4))
+    for pair, verdict in (((0, 1), SIMILAR), ((1, 2), SIMILAR), ((2, 3), DISSIMILAR), ((3, 4), DISSIMILAR)):
+        assert take(campaign, 1) == [pair]
+        campaign.answer(*pair, verdict)
+    assert take(campaign, 1) == [(1, 4)]  # dissimilar + dissimilar implies nothing
+
+
+@pytest.mark.parametrize(("closure", "first"), [("none", (0, 2)), ("single", (0, 3)), ("full", (8, 9))])
+def test_the_closure_says_what_is_implied(make: Make, closure: str, first: Pair) -> None:
+    campaign = make((0, 1), (0, 2), (0, 3), (8, 9), settings=replace(LIST, closure=closure))
+    say(campaign, [(0, 1), (1, 2), (2, 3)], [SIMILAR] * 3)
+    assert take(campaign, 1) == [first]
+
+
+def test_an_unsure_pair_is_not_asked_again_and_implies_nothing(make: Make) -> None:
+    campaign = make((0, 1), (1, 2), (0, 2), (5, 6))
+    campaign.answer(0, 1, UNSURE)
+    campaign.answer(1, 2, SIMILAR)
+    assert take(campaign, 1) == [(0, 2)]
+    campaign.answer(0, 2, UNSURE)
+    assert take(campaign, 1) == [(5, 6)]
+
+
+def test_a_pair_on_which_two_people_disagree_is_not_asked_again(make: Make) -> None:
+    campaign = make((0, 1), (2, 3))
+    campaign.answer(0, 1, SIMILAR, "ann")
+    campaign.answer(0, 1, DISSIMILAR, "bob")
+    assert take(campaign, 1) == [(2, 3)]
+
+
+def naively_known(n: int, answers: dict[Pair, int]) -> dict[Pair, int]:
+    """The closure, a step at a time until nothing is new."""
+    known = {frozenset(pair): verdict for pair, verdict in answers.items()}
+    while True:
+        new = {
+            frozenset((a, c)): max(one, other)
+            for b in range(n)
+            for a, c in combinations(set(range(n)) - {b}, 2)
+            if (one := known.get(frozenset((a, b)), 0)) and (other := known.get(frozenset((b, c)), 0))
+            if SIMILAR in (one, other) and frozenset((a, c)) not in known
+        }
+        if not new:
+            return {(min(pair), max(pair)): verdict for pair, verdict in known.items()}
+        known |= new
+
+
+def test_a_person_who_knows_the_classes_is_asked_exactly_what_does_not_follow(
+    make: Make, rng: np.random.Generator
+) -> None:
+    classes = [0, 1, 2, 0, 1, 0, 0, 2, 1]
+    listed = [(a, b) for a, b in rng.permutation(list(combinations(range(9), 2))).tolist()]
+    campaign = make(*listed, images=np.arange(9))
+    answered: dict[Pair, int] = {}
+    while pairs := take(campaign, 1):
+        known = naively_known(9, answered)
+        assert pairs[0] == next(pair for pair in listed if pair not in known)
+        a, b = pairs[0]
+        answered[a, b] = SIMILAR if classes[a] == classes[b] else DISSIMILAR
+        campaign.answer(a, b, answered[a, b])
+    expected = [SIMILAR if classes[a] == classes[b] else DISSIMILAR for a, b in listed]
+    assert campaign.known().of(Pairs.from_list(listed)).tolist() == expected
+    assert len(answered) < len(listed)
+
+
+def test_when_the_list_is_used_up_pairs_are_asked_that_nobody_knows(make: Make) -> None:
+    campaign = make((0, 1), (2, 3))
+    asked: list[Pair] = []
+    for _ in range(30):
+        (pair,) = take(campaign, 1)
+        assert is_unknown(campaign, pair)
+        asked.append(pair)
+        campaign.answer(*pair, UNSURE)
+    assert asked[:2] == [(0, 1), (2, 3)]
+    assert len(set(asked)) == 30
+
+
+def test_when_every_pair_is_answered_nothing_is_asked(make: Make) -> None:
+    campaign = make((3, 5), images=np.array([3, 5, 8]))
+    asked: list[Pair] = []
+    while pairs := take(campaign, 6):
+        asked += pairs[:1]
+        campaign.answer(*pairs[0], UNSURE)
+    assert sorted(asked) == [(3, 5), (3, 8), (5, 8)]
+    assert next_question(campaign) is None
+
+
+NEAR, FAR, RANDOM = [(50, 51), (60, 62), (70, 73)], [(0, 80), (1, 95), (2, 110)], [(10, 119), (20, 21)]
+
+
+@pytest.mark.parametrize(
+    ("similar", "expected"),
+    [
+        (5, [NEAR[0], FAR[0], RANDOM[0], NEAR[1], FAR[1], RANDOM[1], NEAR[2], FAR[2]]),  # as it should be
+        (8, [FAR[0], FAR[1], RANDOM[0], FAR[2], NEAR[0], RANDOM[1], NEAR[1], NEAR[2]]),  # too many similar
+        (2, [NEAR[0], NEAR[1], RANDOM[0], NEAR[2], FAR[0], RANDOM[1], FAR[1], FAR[2]]),
+    ],
+)
+def test_a_list_is_steered_and_held_out_questions_are_not(
+    make: Make, similar: int, expected: list[Pair]
+) -> None:
+    angle = np.linspace(0, 3, 120)
+    listed = [NEAR[0], FAR[0], NEAR[1], FAR[1], NEAR[2], FAR[2]]
+    settings = replace(LIST, share=0.5, heldout=0.3)
+    line = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    campaign = make(*listed, settings=settings, heldout=RANDOM, vectors=line)
+    pairs = [(100 + i, 110 + i) for i in range(10)]
+    say(campaign, pairs, [SIMILAR] * similar + [DISSIMILAR] * (10 - similar))
+    end_round(campaign, *listed)
+    assert take(campaign, 8) == expected
+
+
+# -- held out, again -------------------------------------------------------------------------------
+
+
+def test_a_held_out_answer_is_not_learnt_from_and_its_pair_is_not_asked_again(make: Make) -> None:
+    campaign = make((1, 2), (0, 2), settings=replace(LIST, heldout=0.5), heldout=[(0, 1)])
+    assert take(campaign, 2) == [(1, 2), (0, 1)]
+    campaign.answer(0, 1, SIMILAR)
+    campaign.answer(1, 2, SIMILAR)
+    assert list(campaign.evidence().answers.pairs) == [(1, 2)]
+    assert take(campaign, 1) == [(0, 2)]  # it does not follow
+    assert (0, 1) not in take(campaign, 12)
+    assert progress.standing(campaign).heldout == 1
+
+
+def test_a_held_out_answer_that_the_strategy_wants_is_released_and_nobody_is_asked(make: Make) -> None:
+    campaign = make((4, 5), (2, 3), (6, 7), settings=replace(LIST, heldout=0.1), heldout=[(2, 3), (8, 9)])
+    say(campaign, [(2, 3), (8, 9)], [DISSIMILAR, SIMILAR], HELD_OUT, "ann")
+    assert take(campaign, 1) == [(4, 5)]
+    assert len(campaign.evidence().answers) == 0  # not wanted yet
+    campaign.answer(4, 5, SIMILAR)
+    assert take(campaign, 1) == [(6, 7)]
+    assert list(campaign.evidence().answers.pairs) == [(4, 5), (2, 3)]
+    row = campaign.log().standing()[-1]
+    assert (row.pair, row.verdict, row.annotator, row.purpose) == ((2, 3), DISSIMILAR, "ann", "released")
+    assert (row.entered, row.strategy, row.round) == ("machine", "mgue", 0)
+    assert campaign.log().given == 3  # the release is no answer
+    assert progress.standing(campaign).heldout == 1  # (8, 9) measures
+
+
+def test_what_a_released_answer_implies_is_not_asked(make: Make) -> None:
+    settings = replace(LIST, heldout=0.5)
+    campaign = make((0, 1), (0, 2), (5, 6), settings=settings, heldout=[(0, 1), (1, 3)])
+    say(campaign, [(0, 1)], [SIMILAR], HELD_OUT)
+    say(campaign, [(1, 2), (0, 3)], [SIMILAR] * 2)
+    asked = take(campaign, 12)  # (0, 1) is released and implies (0, 2) and (1, 3)
+    assert asked[0] == (5, 6)
+    assert not {(0, 1), (0, 2), (1, 3)} & set(asked)
+
+
+def test_a_pair_that_is_listed_and_held_out_is_asked_once_and_learnt_from(make: Make) -> None:
+    campaign = make((0, 1), (2, 3), settings=replace(LIST, heldout=0.5), heldout=[(0, 1)])
+    asked = questions.take(campaign, "me", "h", 4)
+    assert asked[:2] == asked_for(CHOSEN, (0, 1), (2, 3))
+    assert len({question.pair for question in asked}) == 4
+    campaign.answer(0, 1, SIMILAR)
+    assert list(campaign.evidence().answers.pairs) == [(0, 1)]
+
+
+def test_a_pair_that_is_asked_again_comes_first_with_its_purpose(make: Make) -> None:
+    campaign = make((0, 1), (4, 5), settings=replace(LIST, heldout=0.5), heldout=[(2, 3)])
+    rows = say(campaign, [(0, 1)], [UNSURE]) + say(campaign, [(2, 3)], [UNSURE], HELD_OUT)
+    end_round(campaign, (6, 7))
+    assert take(campaign, 1) == [(6, 7)]
+    assert campaign.again([*rows, 99]) == 2
+    asked = questions.take(campaign, "me", "other", 2)
+    assert asked == asked_for(AGAIN, (0, 1)) + asked_for(HELD_OUT, (2, 3))
+    campaign.answer(2, 3, SIMILAR)
+    assert [(row.pair, row.purpose) for row in campaign.log().standing()] == [((2, 3), HELD_OUT)]
+
+
+def test_a_pair_that_waits_to_be_asked_again_is_asked_once(make: Make) -> None:
+    campaign = make((0, 1), (2, 3), (4, 5))
+    assert campaign.again([campaign.answer(0, 1, UNSURE, who) for who in ("ann", "bob")]) == 1
+    assert take(campaign, 3) == [(0, 1), (2, 3), (4, 5)]  # though the list has it too
+
+
+def test_a_pair_that_is_shown_after_an_undo_comes_first(make: Make) -> None:
+    campaign = make((0, 1), (2, 3), (4, 5), settings=replace(LIST, heldout=0.5), heldout=[(6, 7)])
+    assert take(campaign, 2) == [(0, 1), (6, 7)]
+    campaign.answer(0, 1, SIMILAR)
+    campaign.answer(6, 7, SIMILAR)
+    assert take(campaign, 2)[0] == (2, 3)
+    assert campaign.undo() == (6, 7)
+    assert take(campaign, 3, shown=((6, 7),))[:2] == [(6, 7), (2, 3)]
+    assert questions.take(campaign, "me", "me", 1) == asked_for(HELD_OUT, (6, 7))  # still held out
+    campaign.answer(6, 7, DISSIMILAR)
+    assert len(campaign.evidence().answers) == 1
+    assert (6, 7) not in take(campaign, 9, shown=((6, 7),))  # it is answered
+
+
+def test_without_vectors_only_held_out_questions_are_asked(make: Make) -> None:
+    campaign = make((4, 5), settings=replace(LIST, heldout=0.1), heldout=[(0, 1), (2, 3)])
+    (campaign.rounds.files(FROZEN).folder / "vectors.npy").unlink()
+    assert take(campaign, 20) == [(0, 1), (2, 3)]
+
+
+# -- several people, several screens ---------------------------------------------------------------
+
+
+def wait(campaign: Campaign, seconds: float) -> None:
+    """All leases were given this long ago."""
+    with closing(sqlite3.connect(campaign.store.path)) as db, db:
+        db.execute("UPDATE leases SET until = until - ?", (seconds,))
+
+
+def test_a_screen_keeps_its_questions_in_their_order(make: Make) -> None:
+    listed = [(8, 9), (0, 1), (6, 7), (2, 3), (4, 5)]
+    campaign = make(*listed)
+    assert take(campaign, 3) == listed[:3]
+    end_round(campaign, *reversed(listed))
+    assert take(campaign, 5) == [*listed[:3], (4, 5), (2, 3)]
+    campaign.answer(0, 1, SIMILAR)
+    assert take(campaign, 4) == [(8, 9), (6, 7), (4, 5), (2, 3)]
+    assert take(campaign, 1) == [(8, 9)]
+
+
+def test_a_pair_that_became_implied_leaves_the_screen(make: Make) -> None:
+    campaign = make((0, 1), (1, 2), (0, 2), (3, 4))
+    assert take(campaign, 4) == [(0, 1), (1, 2), (0, 2), (3, 4)]
+    campaign.answer(0, 1, SIMILAR)
+    campaign.answer(1, 2, DISSIMILAR, "somebody else")
+    assert take(campaign, 1) == [(3, 4)]
+    campaign.undo("somebody else")
+    assert take(campaign, 3) == [(3, 4), (1, 2), (0, 2)]
+
+
+def test_a_lease_keeps_a_pair_from_others_for_five_minutes(make: Make) -> None:
+    campaign = make((0, 1), (2, 3))
+    assert take(campaign, 1, "me", "one") == [(0, 1)]
+    wait(campaign, 290)
+    assert take(campaign, 1, "you", "two") == [(2, 3)]
+    wait(campaign, 20)
+    assert take(campaign, 1, "you", "three") == [(0, 1)]
+
+
+@pytest.mark.parametrize("overlap", [0.0, 0.5])
+def test_no_two_screens_ever_show_the_same_pair(make: Make, rng: np.random.Generator, overlap: float) -> None:
+    listed = list(combinations(range(9), 2))
+    campaign = make(*listed, settings=replace(LIST, heldout=0.2), heldout=listed[::3])
+    campaign.store.set(overlap=overlap)
+    people = {"one": "ann", "two": "ann", "three": "bob", "four": "carl"}
+    shown: dict[str, list[Pair]] = {screen: [] for screen in people}
+    for _ in range(60):
+        screen = str(rng.choice(list(people)))
+        act = rng.choice(["take", "answer", "undo"], p=[0.5, 0.4, 0.1])
+        if act == "take":
+            shown[screen] = take(campaign, int(rng.integers(1, 5)), people[screen], screen)
+        elif act == "answer" and shown[screen]:
+            pair = shown[screen].pop(0)
+            verdict = SIMILAR if pair[0] % 3 == pair[1] % 3 else DISSIMILAR
+            campaign.answer(*pair, verdict, people[screen])
+        elif act == "undo":
+            campaign.undo(people[screen])
         every = [pair for pairs in shown.values() for pair in pairs]
-        assert len(every) == len(set(every))
-        said = {i for row in campaign.store.standing() if row.strategy != AUDIT for i in (row.a, row.b)}
-        said |= {founder} if not said else set()
-        placed = [i for pair in every if chosen(campaign, pair) for i in pair if i not in said]
-        assert len(placed) == len(set(placed))
-        if rng.random() < 0.7:
-            pair = shown[who].pop(0)
-            campaign.answer(*pair, truth(names, pair), who)
-    strategies = [row.strategy for row in campaign.store.standing()]
-    assert strategies.count("place") > 60
-    assert set(strategies) == {"place", AUDIT}
+        assert len(every) == len(set(every)), shown
 
 
-def test_with_overlap_two_people_judge_the_same_and_new_ones_come_too(campaign: Campaign) -> None:
+def test_screens_that_take_at_the_same_moment_take_different_pairs(make: Make) -> None:
+    campaign = make(*combinations(range(20), 2))
+    taken: dict[int, list[Pair]] = {}
+    start = threading.Barrier(4)
+
+    def take_in_thread(number: int) -> None:
+        with closing(Campaign.open(campaign.folder)) as own:  # the file opened again, as a process would
+            for attempt in range(3):
+                start.wait()
+                taken[4 * attempt + number] = take(own, 6, f"person {number}", f"{attempt} {number}")
+
+    threads = [threading.Thread(target=take_in_thread, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    every = [pair for pairs in taken.values() for pair in pairs]
+    assert len(every) == len(set(every)) == 72
+
+
+@pytest.mark.parametrize("overlap", [0.0, 0.2, 0.5, 1.0])
+def test_the_overlap_is_the_share_of_pairs_that_exactly_two_people_answer(make: Make, overlap: float) -> None:
+    listed = list(combinations(range(14), 2))  # 91
+    campaign = make(*listed)
+    campaign.store.set(overlap=overlap)
+    answered: dict[Pair, list[str]] = {pair: [] for pair in listed}
+    for step in range(260):
+        who = ("ann", "bob", "carl")[step % 3]
+        (pair,) = take(campaign, 1, who)
+        campaign.answer(*pair, UNSURE, who)  # implies nothing
+        answered.setdefault(pair, []).append(who)
+    listed_by = [answered[pair] for pair in listed]
+    assert {len(people) for people in listed_by} <= {1, 2}
+    assert all(len(set(people)) == len(people) for people in answered.values())
+    twice = sum(len(people) == 2 for people in listed_by) / len(listed)
+    assert twice == pytest.approx(overlap, abs=0.12 if overlap else 0)
+
+
+def test_a_person_who_corrects_an_answer_does_not_bring_in_a_third(make: Make) -> None:
+    campaign = make((0, 1))
+    campaign.store.set(overlap=1.0)
+    campaign.answer(0, 1, UNSURE, "ann")
+    assert take(campaign, 1, "bob") == [(0, 1)]
+    campaign.answer(0, 1, SIMILAR, "ann")
+    assert (0, 1) not in take(campaign, 6, "carl")
+
+
+def test_people_who_answer_the_same_pairs_agree(make: Make) -> None:
+    campaign = make(settings=PLACE)
     campaign.store.set(overlap=0.5)
-    names = kinds(campaign)
-    for n in range(60):
-        who = ("ann", "bob")[n % 2]
-        (pair, *_) = campaign.take(who, who, 2)
-        campaign.answer(*pair, truth(names, pair), who)
+    kinds = truth(campaign)
+    for step in range(60):
+        who = ("ann", "bob")[step % 2]
+        pair = take(campaign, 2, who)[0]
+        campaign.answer(*pair, verdict_of(kinds, pair), who)
     (both,) = progress.agreement(campaign)
     assert (both["one"], both["other"], both["agreement"]) == ("ann", "bob", 1.0)
     assert 10 <= both["pairs"] <= 25
 
 
-# -- what is held back -----------------------------------------------------------------------------
+# -- place: each question depends on the answers before it -------------------------------------------
 
 
-def test_a_chosen_pair_whose_answer_is_held_back_is_learnt_from_and_not_asked(campaign: Campaign) -> None:
-    first = expected(campaign, 0, 0)
-    campaign.store.add([Event(*first, DISSIMILAR, "ann", AUDIT, 0)])
-    assert len(campaign.evidence()) == 0
-    (pair,) = campaign.take("me", "h", 1)
-    assert list(campaign.evidence().pairs) == [first]
-    assert pair == expected(campaign, 0, 1) != first
-    (row,) = campaign.store.standing()
-    assert (row.verdict, row.annotator, row.strategy, row.round) == (DISSIMILAR, "ann", "place", 0)
-    assert row.entered == "machine"
+@pytest.fixture(scope="module")
+def made(drawn: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A campaign that places images, before the first answer. Copy it."""
+    folder = tmp_path_factory.mktemp("placing") / "campaign"
+    turn.begin(folder, open_archive(drawn, 32, cache), PLACE, backbone=SHRUNK).close()
+    return folder
 
 
-def test_a_question_that_is_chosen_and_in_the_lot_is_learnt_from(campaign: Campaign) -> None:
-    first = expected(campaign, 0, 0)
-    campaign.store.queue_more(Questions.of(pairs_of([first]), 0, AUDIT), first=True)
-    assert campaign.take("me", "h", 1) == [first]
-    campaign.answer(*first, SIMILAR)
-    assert (list(campaign.evidence().pairs), progress.standing(campaign).held_back) == ([first], 0)
+@pytest.fixture
+def campaign(made: Path, tmp_path: Path) -> Iterator[Campaign]:
+    folder = Path(shutil.copytree(made, tmp_path / "copy"))
+    with closing(Campaign.open(folder)) as opened:
+        yield opened
 
 
-def test_spread_puts_one_of_the_lot_among_so_many() -> None:
-    lot, some = [(90, 91), (92, 93), (94, 95)], [(0, i) for i in range(1, 30)]
-    found, missing = with_lot(lot, some, (0, 0), 0.25, 14)
-    assert ([found.index(pair) for pair in lot], missing) == ([2, 6, 10], 0)
-    assert [pair for pair in found if pair not in lot] == some[:11]
-    assert with_lot(lot[1:], some[:2], (5, 1), 0.25, 4) == ([some[0], lot[1], some[1]], 1)
-    assert with_lot(lot, [], (0, 0), 0.0, 3) == ([], 3)
-    assert with_lot(lot, some, (40, 0), 0.25, 2) == (lot[:2], 0)  # behind with them
+def what_place_wants(campaign: Campaign) -> Pair:
+    """The next pair, by the strategy alone."""
+    rounds = campaign.rounds
+    log = campaign.log()
+    snapshot = Snapshot(rounds.vectors(), campaign.images, campaign.known())
+    given = log.news(rounds.seen)
+    rng = campaign.settings.rng(Stream.PICK, rounds.current, given)
+    (pair,) = placing.pick(snapshot, rounds.agenda(), 1, rng)
+    return pair
 
 
-# -- what is lost, and what is over ----------------------------------------------------------------
+def test_every_question_is_what_the_strategy_wants_after_the_answers_so_far(campaign: Campaign) -> None:
+    kinds = truth(campaign)
+    purposes: list[str] = []
+    retried = 0
+    refused: int | None = None  # the image that the last group did not take
+    for _ in range(50):
+        wanted = what_place_wants(campaign)
+        known = campaign.known()
+        (question,) = questions.take(campaign, "me", "h", 1)
+        pair = question.pair
+        purposes.append(question.purpose)
+        verdict = verdict_of(kinds, pair)
+        campaign.answer(*pair, verdict)
+        if question.purpose == CHOSEN:
+            assert pair == wanted
+            retried += refused in pair
+            alone = [image for image in pair if known.sizes[known.group[image]] == 1]
+            refused = alone[0] if verdict == DISSIMILAR and alone else None
+    assert purposes.count(CHOSEN) == 45
+    assert retried >= 10  # after a refusal the image is tried with another group, at once
+    rows = campaign.log().standing()
+    assert {(row.strategy, row.round) for row in rows} == {("place", 0)}
 
 
-def test_without_an_order_answering_goes_on_with_near_and_far_neighbours(campaign: Campaign) -> None:
-    (campaign.round_folder(FROZEN) / "order.npy").unlink()
-    asked = play(campaign, 30)
-    assert len(set(asked)) == 30
-    assert {row.strategy for row in campaign.store.standing()} == {"cold", AUDIT}
+def test_one_question_in_ten_is_held_out_until_the_held_out_pairs_are_used_up(campaign: Campaign) -> None:
+    asked = answer_truly(campaign, 75)
+    places = [i for i, question in enumerate(asked) if question.purpose == HELD_OUT]
+    assert places == [5, 15, 25, 35, 45, 55]
+    assert len({question.pair for question in asked}) == 75
 
 
-def test_without_vectors_what_is_in_the_queue_is_asked(campaign: Campaign) -> None:
-    lot = list(campaign.store.questions().pairs)
-    (campaign.round_folder(FROZEN) / "vectors.npy").unlink()
-    assert campaign.take("me", "h", 20) == lot
+def test_a_screen_that_looks_ahead_gets_as_many_as_it_wants(campaign: Campaign) -> None:
+    kinds = truth(campaign)
+    heldout = 0
+    for _ in range(60):
+        taken = questions.take(campaign, "me", "h", 6)
+        assert len({question.pair for question in taken}) == 6
+        assert questions.take(campaign, "me", "h", 6) == taken  # to ask again changes nothing
+        heldout += taken[0].purpose == HELD_OUT
+        pair = taken[0].pair
+        campaign.answer(*pair, verdict_of(kinds, pair))
+    assert heldout in (5, 6)
 
 
-def test_when_every_pair_is_known_there_is_nothing_left_to_ask(
-    drawn: Path, cache: Path, tmp_path: Path
+def test_reopening_the_campaign_changes_nothing(made: Path, tmp_path: Path, campaign: Campaign) -> None:
+    asked = answer_truly(campaign, 30)
+    folder = Path(shutil.copytree(made, tmp_path / "reopened"))
+    again: list[Question] = []
+    for _ in range(30):
+        with closing(Campaign.open(folder)) as reopened:
+            again += answer_truly(reopened, 1)
+    assert again == asked
+
+
+def test_no_two_people_are_asked_the_same_pair_or_place_the_same_image(
+    campaign: Campaign, rng: np.random.Generator
 ) -> None:
-    archive = open_archive(drawn, 64, cache)
+    kinds = truth(campaign)
+    founder = int(campaign.rounds.agenda().images[0])
+    shown: dict[str, list[Question]] = {"ann": [], "bob": [], "carl": []}
+    for _ in range(120):
+        who = str(rng.choice(list(shown)))
+        shown[who] = questions.take(campaign, who, who, int(rng.integers(1, 5)))
+        assert shown[who]  # there is something to ask everybody
+        every = [question for taken in shown.values() for question in taken]
+        assert len({question.pair for question in every}) == len(every)
+        seen = set(campaign.known().members.tolist()) or {founder}
+        placed = [i for one in every if one.purpose == CHOSEN for i in one.pair if i not in seen]
+        assert len(placed) == len(set(placed))
+        if rng.random() < 0.7:
+            pair = shown[who].pop(0).pair
+            campaign.answer(*pair, verdict_of(kinds, pair), who)
+    purposes = [row.purpose for row in campaign.log().standing()]
+    assert purposes.count(CHOSEN) > 60
+    assert set(purposes) == {CHOSEN, HELD_OUT}
+
+
+def test_without_an_agenda_answering_goes_on(campaign: Campaign) -> None:
+    (campaign.rounds.files(FROZEN).folder / "agenda.npz").unlink()
+    asked = answer_truly(campaign, 30)
+    assert len({question.pair for question in asked}) == 30
+
+
+def test_when_every_pair_is_known_nothing_is_asked(make: Make) -> None:
     images = np.array([3, 5, 33, 38, 77])
-    with closing(turn.begin(tmp_path / "few", archive, PLAN, images=images)) as campaign:
-        names, asked = kinds(campaign), set[Pair]()
-        while taken := campaign.take("me", "h", 3):
-            assert taken[0] not in asked
-            asked.add(taken[0])
-            campaign.answer(*taken[0], truth(names, taken[0]))
-        i, j = np.triu_indices(5, 1)
-        verdicts = campaign.closure().relations.of(Pairs.of(images[i], images[j]))
-        assert UNKNOWN not in verdicts
-        assert progress.standing(campaign).queued == 0
+    campaign = make(settings=PLACE, images=images)
+    kinds = truth(campaign)
+    asked: list[Pair] = []
+    while pairs := take(campaign, 3):
+        asked += pairs[:1]
+        campaign.answer(*pairs[0], verdict_of(kinds, pairs[0]))
+    assert len(asked) == len(set(asked))
+    every = Pairs.from_list(combinations(images.tolist(), 2))
+    assert UNKNOWN not in campaign.known().of(every)
 
 
-# -- the machine's turn ----------------------------------------------------------------------------
+# -- rounds ----------------------------------------------------------------------------------------
 
 
-def test_after_a_turn_the_new_round_s_space_and_order_are_used(campaign: Campaign) -> None:
-    play(campaign, 40)
-    turn.turn(campaign, backbones.load(PLAN.backbone))
-    assert campaign.serving() == campaign.newest() == 0
-    queue = campaign.store.questions()
-    assert (queue.round, set(queue.strategies)) == (1, {AUDIT})
-    known, order = campaign.closure().relations, order_of(campaign, 0)
-    assert (known.sizes[known.group[order]] == 1).all()  # only what has no place yet
-    assert order.tolist() != order_of(campaign)[: len(order)].tolist()
-    for answers in range(4):
-        wanted = expected(campaign, 1, answers, model=0)
-        (pair,) = campaign.take("me", "h", 1)
-        assert pair == wanted
-        campaign.answer(*pair, truth(kinds(campaign), pair))
-    rows = campaign.store.standing()[-4:]
-    assert {(row.strategy, row.round) for row in rows} == {("place", 1)}
+def test_after_a_turn_the_new_space_and_agenda_are_used(
+    campaign: Campaign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Fit, "length", lambda settings, known: 20)
+    answer_truly(campaign, 40)
+    before = campaign.rounds.agenda()
+    turn.turn(campaign, SHRUNK)
+    assert campaign.rounds.serving == 0
+    known = campaign.known()
+    agenda = campaign.rounds.agenda()
+    assert (known.sizes[known.group[agenda.images]] == 1).all()  # only images without a group
+    assert agenda.images.tolist() != before.images[: len(agenda.images)].tolist()
+    kinds = truth(campaign)
+    for _ in range(4):
+        wanted = what_place_wants(campaign)
+        assert take(campaign, 1) == [wanted]
+        campaign.answer(*wanted, verdict_of(kinds, wanted))
+    assert {(row.strategy, row.round) for row in campaign.log().standing()[-4:]} == {("place", 1)}
+
+
+def test_there_is_no_next_question_exactly_when_the_answers_of_a_round_are_in(make: Make) -> None:
+    campaign = make(settings=replace(LIST, per_round=5))
+    for _ in range(5):
+        question = next_question(campaign)
+        assert question is not None
+        assert next_question(campaign) == question
+        campaign.answer(*question.pair, DISSIMILAR)
+    assert next_question(campaign) is None
+    assert len(take(campaign, 1)) == 1  # people go on while the machine learns
+    campaign.undo()
+    assert next_question(campaign) is not None
+    say(campaign, [(0, 1)], [SIMILAR])
+    end_round(campaign)
+    assert next_question(campaign) is not None
+
+
+def test_a_round_of_unsure_answers_is_not_over(make: Make) -> None:
+    campaign = make(settings=replace(LIST, per_round=3))
+    for _ in range(8):
+        question = next_question(campaign)
+        assert question is not None
+        campaign.answer(*question.pair, UNSURE)
+    campaign.answer(0, 1, SIMILAR)
+    assert next_question(campaign) is None
+
+
+def test_a_plain_function_is_a_strategy_through_the_whole_loop(
+    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Fit, "length", lambda settings, known: 5)
+    planned: list[list[Pair]] = []
+
+    def most_random(snapshot: Snapshot, n: int, rng: np.random.Generator) -> Pairs:
+        pairs = random(snapshot, n, rng)
+        planned.append(list(pairs))
+        return pairs
+
+    own = batch("own", most_random)
+    settings = replace(SETTINGS, per_round=10)
+    with closing(turn.begin(tmp_path / "c", archive, settings, strategy=own, backbone=SHRUNK)) as campaign:
+        kinds = truth(campaign)
+        for number in range(2):
+            while question := next_question(campaign):
+                campaign.answer(*question.pair, verdict_of(kinds, question.pair))
+            turn.turn(campaign, SHRUNK)
+            rows = [row for row in campaign.log().standing() if row.round == number]
+            assert len(rows) == 10
+            assert {row.strategy for row in rows} == {"own"}
+            chosen = [row.pair for row in rows if row.purpose == CHOSEN]
+            open_pairs = [pair for pair in planned[number] if pair in chosen]
+            assert chosen == open_pairs  # the function's pairs, in its order
+            assert len(chosen) == 8
+    assert len(planned) == 3  # once before each round

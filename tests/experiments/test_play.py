@@ -1,16 +1,10 @@
-"""A simulated campaign: what it writes, how it goes on after a stop, that it sees no class it may not."""
+"""A campaign with an oracle: its curve, how it goes on after a stop, that the learner sees no class."""
 
 from __future__ import annotations
 
-import csv
-import json
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,357 +12,363 @@ import numpy as np
 import pytest
 
 from anneal.archive.catalog import Archive, open_archive
+from anneal.campaign import turn
 from anneal.campaign.campaign import Campaign
-from anneal.campaign.store import Event
+from anneal.campaign.rounds import FROZEN
+from anneal.campaign.store import MACHINE, Purpose, Row
 from anneal.errors import UsageError
-from anneal.experiments import play
-from anneal.experiments.play import (
-    COLUMNS,
-    Row,
-    Simulation,
-    Split,
-    Stage,
-    Truth,
-    campaign_at,
-    play,
-    score,
-    split_of,
-)
-from anneal.method import metrics
+from anneal.experiments import play as module
+from anneal.experiments.oracle import NAME, Oracle, score, split_of
+from anneal.experiments.play import ABLATIONS, Player, play
+from anneal.experiments.runner import COLUMNS
+from anneal.method import estimate
 from anneal.network import backbones
-from anneal.settings import Plan
+from anneal.network.backbones import Backbone
+from anneal.pairs import Verdict
+from anneal.settings import Settings
 
-PLAN = Plan(backbone="random:resnet-18", px=32, per_round=20)
-Play = Callable[..., list[Row]]
+SETTINGS = Settings(backbone="random:resnet-18", px=32, per_round=12)
+LABEL = np.log2(12)  # bits: the archive has twelve classes
+PAIR_STRATEGIES = ("place", "mgue", "bcgue", "random")
+
+pytestmark = pytest.mark.usefixtures("few_steps")
+
+
+def player_of(strategy: str, rounds: int = 1, **changed: Any) -> Player:
+    """``changed`` are settings, or fields of Player."""
+    own = {name: changed.pop(name) for name in ("start", "noise", "ablation") if name in changed}
+    return Player(replace(SETTINGS, strategy=strategy, **changed), rounds, **own)
+
+
+@dataclass(frozen=True)
+class Game:
+    """Plays on one archive; the oracle may know other classes than the archive's."""
+
+    archive: Archive
+    backbone: Backbone
+    oracle: Oracle
+
+    def __call__(self, folder: Path, player: Player, pinned: tuple[int, ...] = ()) -> list[dict[str, Any]]:
+        """The curve."""
+        seed = player.settings.seed
+        oracle = replace(self.oracle, noise=player.noise, seed=seed)
+        split = split_of(self.archive, seed)
+        with closing(player.open(folder, self.archive, split, self.backbone)) as campaign:
+            records = list(play(campaign, player, oracle, split, self.backbone, pinned=pinned))
+        return [record.curve or {} for record in records]
 
 
 @pytest.fixture(scope="session")
-def archive(drawn: Path, cache: Path) -> Archive:
-    return open_archive(drawn, 32, cache)
+def backbone() -> Backbone:
+    return backbones.load(SETTINGS.backbone)
 
 
 @pytest.fixture(scope="session")
-def stage(archive: Archive) -> Stage:
-    return Stage.of(archive, backbones.load(PLAN.backbone), PLAN)
+def game(small_archive: Archive, backbone: Backbone) -> Game:
+    return Game(small_archive, backbone, Oracle.of(small_archive))
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few steps: these tests are about the rounds, not about what is learnt in one."""
-    from anneal.network import train
-
-    def at(depth: str, recipe: str, **settings: float) -> train.Fit:
-        return replace(train.Fit(steps=4, held=8), **settings)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(train.Fit, "at", at)
+def rows_of(folder: Path) -> list[Row]:
+    """Every event of the campaign."""
+    with closing(Campaign.open(folder, player_of("random").strategy)) as campaign:
+        return campaign.log().rows
 
 
-def without_time(rows: list[Row]) -> list[Row]:
-    return [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
+def said(folder: Path) -> list[tuple[int, int, int, int, str, str | None]]:
+    return [(*row.pair, row.verdict, row.round, row.purpose, row.entered) for row in rows_of(folder)]
 
 
-@pytest.mark.usefixtures("quick")
-def test_the_curve_has_a_row_for_every_strategy_trial_and_round(stage: Stage, tmp_path: Path) -> None:
-    names = ("mgue", "random", "bcgue", "cal")
-    simulation = Simulation(PLAN, names, rounds=2, trials=2, initial="labelled:12")
-    play.simulate(stage, simulation, tmp_path)
-    with (tmp_path / "curve.csv").open() as lines:
-        rows = list(csv.DictReader(lines))
-    assert tuple(rows[0]) == COLUMNS
-    found = [(row["strategy"], row["trial"], row["round"]) for row in rows]
-    assert found == [(s, t, r) for t in "01" for s in names for r in ("0", "1", "2")]
-    label = 12 * np.log2(12)
-    for row in rows:
-        number = int(row["round"])
-        if row["strategy"] == "cal":  # as many labels as fit into the bits of a round: 20 / 3.58
-            assert int(row["answers"]) == 12 + 6 * number
-            assert int(row["bits"]) == round(label + 6 * number * np.log2(12))
-            assert row["similar_share"] == "" or number == 0
-        else:
-            assert int(row["answers"]) == 12 + 20 * number
-            assert int(row["bits"]) == round(label + 20 * number)
-        assert 0 < float(row["map5_all"]) <= float(row["map5_min"]) <= 1
-    about = json.loads((tmp_path / "run.json").read_text())
-    assert about["settings"]["plan"]["per_round"] == 20
-    assert about["versions"]["torch"]
-    assert [entry[:3] for entry in about["seconds"]] == [
-        [s, t, r] for t in (0, 1) for s in names for r in (0, 1, 2)
-    ]
-    assert set(about["seconds"][0][3]) == {"infer", "fit", "embed", "threshold", "ask"}
-    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+# -- the curve ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("quick")
-def test_an_oracle_errs_as_often_as_it_is_told_to(stage: Stage, tmp_path: Path) -> None:
-    simulation = Simulation(replace(PLAN, per_round=150), ("place", "mgue"), rounds=0, noise=0.2)
-    play.simulate(stage, simulation, tmp_path)
-    for name in simulation.strategies:
-        campaign = Campaign.open(tmp_path / "trials" / f"{name}-0")
-        given = [act for act in campaign.store.acts(0) if act.verdict]
-        right = stage.truth.classes[[act.a for act in given]] == stage.truth.classes[[act.b for act in given]]
-        wrong = np.mean([act.verdict == 1 for act in given] != right)
-        assert len(given) == campaign.store.given() == 150  # what is asked again is paid for
-        assert 0.1 < wrong < 0.3
-        assert any(not act.verdict for act in campaign.store.acts(0))  # and some was
-        campaign.close()
-
-
-@pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("name", ["cal", "typiclust", "coreset"])
-def test_classes_are_asked_from_nothing_too(stage: Stage, tmp_path: Path, name: str) -> None:
-    rows = play.simulate(stage, Simulation(PLAN, (name,), rounds=2), tmp_path)
-    assert [row["answers"] for row in rows] == [6, 12, 18]  # 20 bits pay for six classes of twelve
-    assert [row["bits"] for row in rows] == [round(n * np.log2(12)) for n in (6, 12, 18)]
-
-
-@pytest.mark.usefixtures("quick")
-def test_the_seed_decides_the_curve(stage: Stage, tmp_path: Path) -> None:
-    simulation = Simulation(PLAN, ("mgue",), rounds=1)
-    one = play.simulate(stage, simulation, tmp_path / "one")
-    again = play.simulate(stage, simulation, tmp_path / "again")
-    other = play.simulate(stage, replace(simulation, plan=replace(PLAN, seed=1)), tmp_path / "other")
-    assert without_time(one) == without_time(again)
-    assert without_time(one) != without_time(other)
-    trial = play.simulate(stage, replace(simulation, trials=2), tmp_path / "trials")[2:]
-    assert [{**row, "trial": 0} for row in without_time(trial)] == without_time(other)
-
-
-@pytest.mark.usefixtures("quick")
-def test_a_warm_round_trains_on_from_the_last(stage: Stage, tmp_path: Path) -> None:
-    warm, cold = (
-        play.simulate(stage, Simulation(replace(PLAN, restart=restart), ("mgue",), 1), tmp_path / restart)
-        for restart in ("warm", "cold")
-    )
-    assert without_time(warm)[0] == without_time(cold)[0]
-    assert warm[1]["alpha"] != cold[1]["alpha"]
-    assert len(list(tmp_path.glob("warm/**/model.safetensors"))) == 2
-    assert not list(tmp_path.glob("cold/**/model.safetensors")), "a cold round needs none of those before it"
-
-
-@pytest.mark.usefixtures("quick")
-def test_a_longer_run_goes_on_where_the_shorter_one_ended(stage: Stage, tmp_path: Path) -> None:
-    longer = Simulation(PLAN, ("mgue", "cal"), 3, 1, "labelled:12")
-    whole = play.simulate(stage, longer, tmp_path / "whole")
-    play.simulate(stage, replace(longer, strategies=("mgue",), rounds=1), tmp_path / "parts")
-    kept = Campaign.open(tmp_path / "parts" / "trials" / "mgue-0").store.events()
-    parts = play.simulate(stage, longer, tmp_path / "parts")
-    assert kept == 20
-    assert without_time(parts) == without_time(whole)
-
-
-@pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("strategy", ["mgue", "cal"])
-@pytest.mark.parametrize("after", ["learn", "_ask"])
-def test_a_round_cut_short_is_played_again_and_no_answer_is_given_twice(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str, after: str
+@pytest.mark.parametrize("strategy", PAIR_STRATEGIES)
+def test_every_answer_costs_a_bit_and_every_class_label_its_share(
+    strategy: str, game: Game, tmp_path: Path
 ) -> None:
-    simulation = Simulation(PLAN, (strategy,), 2, 1, "labelled:12")
-    whole = play.simulate(stage, simulation, tmp_path / "whole")
-    calls: list[int] = []
-    real = getattr(simulate, after)
+    curve = game(tmp_path, player_of(strategy, 2, start="labelled:12"))
+    assert [row["round"] for row in curve] == [0, 1, 2]
+    assert [row["answers"] for row in curve] == [12, 24, 36]
+    assert [row["bits"] for row in curve] == [round(12 * LABEL + given) for given in (0, 12, 24)]
+    for row in curve:
+        assert {*row, "player", "trial"} == set(COLUMNS)
+        assert row["strategy"] == strategy
+        assert 0 < row["map5_all"] <= row["map5_min"] <= 1
+        assert 0 <= row["similar_share"] <= 1
+    assert rows_of(tmp_path)[0].round == 1, "in the first round there are labels only"
 
-    def cut(*args: object, **kwargs: object) -> object:
-        result = real(*args, **kwargs)
-        calls.append(1)
-        if len(calls) == 2:
+
+@pytest.mark.parametrize("name", ["cal", "cal-metric", "typiclust", "coreset"])
+def test_labellers_get_as_many_classes_as_a_rounds_bits_pay_for(
+    name: str, game: Game, tmp_path: Path
+) -> None:
+    curve = game(tmp_path / "cold", player_of(name, 2))
+    assert [row["answers"] for row in curve] == [3, 6, 9]  # 12 bits pay for three classes of twelve
+    assert [row["bits"] for row in curve] == [round(n * LABEL) for n in (3, 6, 9)]
+    labelled = game(tmp_path / "labelled", player_of(name, 1, start="labelled:12"))
+    assert [row["answers"] for row in labelled] == [12, 15]
+    assert labelled[1]["similar_share"] == "", "no pair was judged in this round"
+    assert rows_of(tmp_path / "cold") == []
+
+
+def test_the_seed_determines_the_curve(game: Game, tmp_path: Path) -> None:
+    one = game(tmp_path / "one", player_of("mgue"))
+    again = game(tmp_path / "again", player_of("mgue"))
+    other = game(tmp_path / "other", player_of("mgue", seed=1))
+    assert one == again
+    assert said(tmp_path / "one") == said(tmp_path / "again")
+    assert one != other
+
+
+def test_a_warm_round_trains_on_from_the_last(game: Game, tmp_path: Path) -> None:
+    warm = game(tmp_path / "warm", player_of("mgue", restart="warm"))
+    cold = game(tmp_path / "cold", player_of("mgue", restart="cold"))
+    assert warm[0] == cold[0]
+    assert warm[1]["threshold"] != cold[1]["threshold"]
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_an_ablation_changes_what_is_asked(name: str, game: Game, tmp_path: Path) -> None:
+    strategy = "mgue" if name.startswith("pair-vector") else "place"
+    whole = {"per_round": 60, "heldout": 0.0}
+    game(tmp_path / "whole", player_of(strategy, 1, **whole))
+    curve = game(tmp_path / "part", player_of(strategy, 1, ablation=name, **whole))
+    assert curve[1]["answers"] == 120
+    assert said(tmp_path / "part") != said(tmp_path / "whole")
+
+
+# -- what the oracle says ------------------------------------------------------------------------------
+
+
+def test_only_training_images_are_asked_about_and_every_answer_is_true(game: Game, tmp_path: Path) -> None:
+    train = set(split_of(game.archive, 0).train.tolist())
+    for strategy in PAIR_STRATEGIES:
+        game(tmp_path / strategy, player_of(strategy, 2))
+        given = [row for row in rows_of(tmp_path / strategy) if row.entered is None]
+        assert len(given) == 36 == len({row.pair for row in given})
+        for row in given:
+            assert {row.a, row.b} <= train
+            assert row.verdict == game.oracle.verdict(row.pair, 0)
+            assert row.annotator == NAME
+
+
+@pytest.mark.parametrize("strategy", ["place", "mgue"])
+def test_a_noisy_oracle_is_asked_again_and_every_answer_is_paid_for(
+    strategy: str, game: Game, tmp_path: Path
+) -> None:
+    curve = game(tmp_path, player_of(strategy, 0, noise=0.2, per_round=150))
+    rows = rows_of(tmp_path)
+    given = [row for row in rows if row.verdict and row.entered is None]
+    wrong = [row.verdict != game.oracle.verdict(row.pair, 0) for row in given]
+    assert curve[0]["bits"] == len(given) == 150
+    assert 0.1 < np.mean(wrong) < 0.3
+    assert any(row.verdict == 0 and row.entered == MACHINE for row in rows), "some answers were doubted"
+    assert any(row.purpose == Purpose.AGAIN and row.verdict for row in given), "and asked again"
+
+
+@pytest.fixture(scope="session")
+def scrambled(drawn: Path, small_archive: Archive, tmp_path_factory: pytest.TempPathFactory) -> Archive:
+    """The same images in the same order, each with the class of another."""
+    folder = tmp_path_factory.mktemp("scrambled")
+    labels = np.random.default_rng(3).permutation(small_archive.labels).tolist()
+    lines = [f"{drawn / path},{label}" for path, label in zip(small_archive.paths, labels, strict=True)]
+    (folder / "manifest.csv").write_text("path,class\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    return open_archive(folder / "manifest.csv", SETTINGS.px, folder / "cache")
+
+
+@pytest.mark.parametrize("strategy", ["place", "mgue", "bcgue", "cal"])
+def test_the_learner_sees_no_class_but_what_the_oracle_says(
+    strategy: str, game: Game, scrambled: Archive, tmp_path: Path
+) -> None:
+    """The archive on disk gets other classes. The oracle and the score keep the true ones: the curve stays."""
+    blind = replace(game, archive=scrambled)
+    assert blind.archive.labels != game.archive.labels
+    assert np.array_equal(blind.archive.pixels, game.archive.pixels)
+    player = player_of(strategy, 2)
+    assert blind(tmp_path / "blind", player) == game(tmp_path / "seen", player)
+    assert said(tmp_path / "blind") == said(tmp_path / "seen")
+    with closing(Campaign.open(tmp_path / "blind", player.strategy)) as campaign:
+        labels = campaign.store.labels()
+    assert all(game.archive.labels[i] == label for i, label in labels.items())
+    assert bool(labels) == (strategy == "cal")
+
+
+# -- the product's own questions -----------------------------------------------------------------------
+
+
+def test_held_out_questions_and_leases_run_in_a_simulation(game: Game, tmp_path: Path) -> None:
+    curve = game(tmp_path, player_of("place", 2, heldout=0.2, per_round=20))
+    rows = rows_of(tmp_path)
+    heldout = [row for row in rows if row.purpose == Purpose.HELD_OUT]
+    assert 8 <= len(heldout) <= 12, "a fifth of 60"
+    assert [row["bits"] for row in curve] == [20, 40, 60], "they are paid for"
+    with closing(Campaign.open(tmp_path)) as campaign:
+        drawn = set(campaign.rounds.heldout_pairs())
+        assert {row.pair for row in heldout} <= drawn
+        learnt = {row.pair for row in campaign.evidence().rows}
+        assert not learnt & {row.pair for row in heldout}, "nothing is learnt from them"
+        models = {model for model, _, _ in campaign.store.ranks()}
+        assert models == {FROZEN, 0, 1, 2}, "they are ranked in every model"
+        assert [lease.holder for lease in campaign.store.leases()] == [NAME]
+
+
+def test_heldout_0_turns_them_off(game: Game, tmp_path: Path) -> None:
+    curve = game(tmp_path, player_of("place", 1, heldout=0.0))
+    assert curve[-1]["bits"] == 24
+    assert {row.purpose for row in rows_of(tmp_path)} <= {Purpose.CHOSEN, Purpose.AGAIN}
+    with closing(Campaign.open(tmp_path)) as campaign:
+        assert campaign.store.heldout() == []
+        assert campaign.store.ranks() == {}
+
+
+def test_the_guard_runs_in_a_simulation(game: Game, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that the held-out answers call worse does not serve, and is not scored."""
+    monkeypatch.setattr(estimate, "worse", lambda similar, new, old: True)
+    (row,) = game(tmp_path, player_of("mgue", 0))
+    split = split_of(game.archive, 0)
+    with closing(Campaign.open(tmp_path)) as campaign:
+        assert campaign.rounds.serving == FROZEN
+        frozen = score(campaign.rounds.vectors(FROZEN), split, game.oracle.classes)
+        trained = score(campaign.rounds.vectors(0), split, game.oracle.classes)
+    assert {name: row[name] for name in frozen} == frozen
+    assert trained != frozen
+
+
+def test_the_model_that_served_after_a_pinned_round_is_kept(
+    game: Game, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Old rounds are removed, but not the one that a figure shows, nor the model that served then."""
+    served = {0: 0, 1: 0, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6}
+    monkeypatch.setattr(turn.heldout, "choose_serving", lambda campaign, number, drawn: served[number])
+    game(tmp_path, player_of("random", 6, heldout=0.0, per_round=3), pinned=(1,))
+    kept = sorted(folder.name for folder in (tmp_path / "rounds").iterdir())
+    assert kept == ["0000", "0001", "0004", "0005", "0006", "frozen"]
+
+
+# -- stopped and gone on -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", ["place", "mgue", "cal"])
+def test_a_longer_run_goes_on_where_the_shorter_one_ended(strategy: str, game: Game, tmp_path: Path) -> None:
+    longer = player_of(strategy, 3)
+    whole = game(tmp_path / "whole", longer)
+    shorter = game(tmp_path / "parts", replace(longer, rounds=1))
+    assert shorter == whole[:2]
+    assert game(tmp_path / "parts", longer) == whole
+    assert said(tmp_path / "parts") == said(tmp_path / "whole")
+    assert game(tmp_path / "parts", replace(longer, rounds=2)) == whole[:3], "a shorter one reads its part"
+
+
+def interrupt(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, calls: tuple[int, ...]) -> None:
+    """Ctrl-c at these calls of a function."""
+    real: Callable[..., Any] = getattr(owner, name)
+    count = 0
+
+    def stopping(*args: Any, **options: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count in calls:
             raise KeyboardInterrupt
-        return result
+        return real(*args, **options)
 
-    monkeypatch.setattr(simulate, after, cut)
-    with pytest.raises(KeyboardInterrupt):
-        play.simulate(stage, simulation, tmp_path / "cut")
-    assert without_time(play.simulate(stage, simulation, tmp_path / "cut")) == without_time(whole)
+    monkeypatch.setattr(owner, name, stopping)
 
 
-def test_a_killed_run_ends_with_the_curve_of_an_undisturbed_one(
-    drawn: Path, cache: Path, tmp_path: Path
+def play_until_done(game: Game, folder: Path, player: Player) -> tuple[list[dict[str, Any]], int]:
+    """The curve, and how often it was stopped."""
+    stops = 0
+    while True:
+        try:
+            return game(folder, player), stops
+        except KeyboardInterrupt:
+            stops += 1
+
+
+@pytest.mark.parametrize("strategy", ["place", "mgue"])
+def test_a_noisy_run_that_is_stopped_at_some_answers_goes_on_as_if_it_had_not_been(
+    strategy: str, game: Game, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def command(out: str) -> list[str]:
-        options = "--backbone random:resnet-18 --px 32 --per-round 20 --rounds 1 --strategy mgue,random"
-        return [
-            *(sys.executable, "-m", "anneal", "simulate", str(drawn), *options.split()),
-            *("--out", str(tmp_path / out), "--cache", str(cache)),
-        ]
-
-    subprocess.run(command("whole"), check=True, capture_output=True)
-    for rounds in (1, 3):  # kill it when that many rows are written, then let it go on
-        process = subprocess.Popen(command("killed"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        curve = tmp_path / "killed" / "curve.csv"
-        while process.poll() is None and not (curve.exists() and len(curve.read_text().split()) > rounds):
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    subprocess.run(command("killed"), check=True, capture_output=True)
-
-    def rows(name: str) -> list[dict[str, str]]:
-        with (tmp_path / name / "curve.csv").open() as lines:
-            return without_time(list(csv.DictReader(lines)))
-
-    assert rows("killed") == rows("whole")
-    assert len(rows("whole")) == 4
+    """A question is leased, or an answer is withdrawn and not asked again yet, when the run stops."""
+    player = player_of(strategy, 1, noise=0.2, per_round=45, recheck=0.3, heldout=0.2)
+    whole = game(tmp_path / "whole", player)
+    assert any(entered == MACHINE for *_, entered in said(tmp_path / "whole"))
+    interrupt(monkeypatch, Campaign, "answer", (1, 20, 38, 39, 42, 47, 60, 81, 97))
+    curve, stops = play_until_done(game, tmp_path / "stopped", player)
+    assert stops == 9
+    assert curve == whole
+    assert said(tmp_path / "stopped") == said(tmp_path / "whole")
 
 
-@pytest.mark.usefixtures("quick")
-def test_a_cold_start_reads_no_class_but_through_the_oracle(stage: Stage, tmp_path: Path) -> None:
-    """Scrambled classes for everything but the oracle and the score: the curve must not move."""
-    simulation = Simulation(PLAN, ("mgue", "random", "bcgue"), rounds=2)
-    scrambled = tuple(np.random.default_rng(3).permutation(stage.archive.labels).tolist())
-    assert scrambled != stage.archive.labels
-    blind = replace(stage, archive=replace(stage.archive, labels=scrambled))
-    seen = play.simulate(stage, simulation, tmp_path / "seen")
-    assert without_time(play.simulate(blind, simulation, tmp_path / "blind")) == without_time(seen)
-    for name in simulation.strategies:
-        assert Campaign.open(tmp_path / "blind" / "trials" / f"{name}-0").store.labels() == {}
+@pytest.mark.parametrize("strategy", ["mgue", "cal"])
+@pytest.mark.parametrize(("owner", "name"), [(turn, "fit"), (module, "score"), (module, "_teach")])
+def test_a_round_that_is_stopped_while_the_machine_learns_is_learnt_again(
+    strategy: str, owner: Any, name: str, game: Game, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    player = player_of(strategy, 2, start="labelled:12")
+    whole = game(tmp_path / "whole", player)
+    interrupt(monkeypatch, owner, name, (1, 3))
+    curve, stops = play_until_done(game, tmp_path / "stopped", player)
+    assert stops == 2
+    assert curve == whole
+    assert said(tmp_path / "stopped") == said(tmp_path / "whole"), "no answer is given twice"
 
 
-@pytest.mark.usefixtures("quick")
-def test_only_training_images_are_asked_about_and_every_answer_is_true(stage: Stage, tmp_path: Path) -> None:
-    play.simulate(stage, Simulation(PLAN, ("mgue", "random"), rounds=2), tmp_path)
-    split = split_of(stage.archive, 0)
-    for name in ("mgue", "random"):
-        answers = Campaign.open(tmp_path / "trials" / f"{name}-0").store.answers()
-        assert len(answers) == 60 == len(set(answers.pairs))
-        assert set(answers.pairs.a) | set(answers.pairs.b) <= set(split.train.tolist())
-        same = stage.truth.classes[answers.pairs.a] == stage.truth.classes[answers.pairs.b]
-        assert (answers.verdicts == np.where(same, 1, 2)).all()
+def test_too_few_pairs_end_the_run_and_keep_its_rounds(game: Game, tmp_path: Path) -> None:
+    splits = tuple(["train"] * 12 + ["val", "test"] * 54)  # twelve images have 66 pairs
+    few = replace(game, archive=replace(game.archive, splits=splits))
+    player = player_of("mgue", 5, per_round=30, recheck=0.0, heldout=0.0, closure="none")
+    with pytest.raises(UsageError, match=r"Round 2 of mgue .* 30 pairs but only 6 were still unknown.*kept"):
+        few(tmp_path, player)
+    with closing(Campaign.open(tmp_path)) as campaign:
+        assert campaign.rounds.current == 2
 
 
-@pytest.mark.usefixtures("quick")
-def test_another_run_s_folder_is_refused(stage: Stage, tmp_path: Path) -> None:
-    simulation = Simulation(PLAN, ("random",), rounds=0)
-    play.simulate(stage, simulation, tmp_path)
-    with pytest.raises(UsageError, match="another lam"):
-        play.simulate(stage, replace(simulation, plan=replace(PLAN, lam=1.0)), tmp_path)
-    with pytest.raises(UsageError, match="another initial"):
-        play.simulate(stage, replace(simulation, initial="labelled:12"), tmp_path)
-
-
-@pytest.mark.usefixtures("quick")
-def test_too_few_pairs_end_the_run_and_keep_its_rounds(stage: Stage, tmp_path: Path) -> None:
-    simulation = Simulation(replace(PLAN, per_round=2500, recheck=0), ("mgue",), rounds=5)
-    with pytest.raises(UsageError, match=r"only \d+ are still unknown.*kept"):
-        play.simulate(stage, simulation, tmp_path)
-    assert len((tmp_path / "curve.csv").read_text().splitlines()) >= 2
-
-
-def test_the_split_is_the_archives_own_or_80_10_10(archive: Archive) -> None:
-    split = split_of(archive, 0)
-    assert [len(split.train), len(split.val), len(split.test)] == [96, 12, 12]
-    assert sorted([*split.train, *split.val, *split.test]) == list(range(120))
-    assert split_of(archive, 1).test.tolist() != split.test.tolist()
-    own = replace(archive, splits=tuple(["train", "val", "test", ""] * 30))
-    assert split_of(own, 0).val.tolist() == list(range(1, 120, 4))
-    with pytest.raises(UsageError, match="each must have some"):
-        split_of(replace(archive, splits=("train",) * 120), 0)
-
-
-def test_the_score_is_what_the_formulas_say() -> None:
-    """Three queries, six images to retrieve from, by hand."""
-    rng = np.random.default_rng(2)
-    vectors = rng.normal(size=(9, 4)).astype(np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    classes = np.array([0, 0, 1, 0, 0, 1, 1, 0, 2])
-    split = Split(np.array([], dtype=np.int64), np.array([0, 1, 2]), np.arange(3, 9))
-    expected: dict[str, list[float]] = {"min": [], "hits": [], "all": [], "p5": []}
-    for query in (0, 1, 2):
-        order = sorted(range(3, 9), key=lambda i: -float(vectors[query] @ vectors[i]))[:5]
-        hits = [int(classes[i] == classes[query]) for i in order]
-        total = sum(int(classes[i] == classes[query]) for i in range(3, 9))
-        found = sum(hits[j] * sum(hits[: j + 1]) / (j + 1) for j in range(5))
-        expected["min"].append(found / min(total, 5))
-        expected["hits"].append(found / max(sum(hits), 1))
-        expected["all"].append(found / total)
-        expected["p5"].append(sum(hits) / 5)
-    scores = score(vectors, split, classes)
-    assert scores["p5"] == pytest.approx(np.mean(expected["p5"]))
-    for meaning in ("min", "hits", "all"):
-        assert scores[f"map5_{meaning}"] == pytest.approx(np.mean(expected[meaning]))
-    assert metrics.mean(np.array([])) != metrics.mean(np.array([]))  # nan: no query, no score
+# -- what is refused -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("change", "match"),
+    ("changed", "said"),
     [
-        (
-            {"strategies": ("best",)},
-            "mgue, bcgue, random, place, place-apart, place-doubtful, place-alone, cal, cal-metric",
-        ),
-        ({"strategies": ("mgue", "mgue")}, "twice"),
+        ({"strategy": "best"}, "choose place, mgue, bcgue, random"),
         ({"rounds": -1}, "--rounds"),
-        ({"trials": 0}, "--trials"),
-        ({"initial": "warm"}, "labelled:N"),
-        ({"initial": "labelled:x"}, "labelled:N"),
-        ({"noise": 0.5}, "--noise"),
+        ({"start": "warm"}, "labelled:N"),
+        ({"start": "labelled:x"}, "labelled:N"),
+        ({"start": "labelled:1"}, "labelled:N"),
+        ({"noise": 0.5}, "--noise 0.5"),
+        ({"noise": 0.1, "strategy": "cal"}, "cal asks for classes"),
     ],
 )
-def test_what_cannot_be_played_is_refused(change: dict[str, object], match: str) -> None:
-    with pytest.raises(UsageError, match=match):
-        replace(Simulation(PLAN), **change)  # type: ignore[arg-type]
+def test_a_player_that_cannot_play_is_refused(changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        player_of(**{"strategy": "mgue", **changed})
 
 
-def test_the_oracle_needs_classes(archive: Archive) -> None:
-    with pytest.raises(UsageError, match="120 have none"):
-        Truth.of(replace(archive, labels=("",) * 120))
-    with pytest.raises(UsageError, match="All images are of one class"):
-        Truth.of(replace(archive, labels=("sea",) * 120))
+def test_more_labels_than_training_images_are_refused(game: Game, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="labelled:97 wants more images than the 96"):
+        game(tmp_path, player_of("mgue", start="labelled:97"))
 
 
-@pytest.mark.usefixtures("quick")
-def test_a_strategy_that_goes_question_by_question_goes_on_where_it_was_stopped(
-    stage: Stage, tmp_path: Path
-) -> None:
-    plan = replace(PLAN, strategy="place", per_round=12)
-    split = split_of(stage.archive, 0)
-    simulation = Simulation(plan, ("place",), rounds=1)
-
-    def played(folder: str) -> list[tuple[int, int, int]]:
-        campaign = campaign_at(tmp_path / folder, stage.archive, plan, split.train)
-        rows = [row for row, _ in play(stage, campaign, split, simulation, 0)]
-        assert [row["bits"] for row in rows] == [12, 24]
-        said = [(row.a, row.b, row.verdict) for row in campaign.store.standing()]
-        campaign.close()
-        return said
-
-    whole = played("whole")
-    stopped = campaign_at(tmp_path / "stopped", stage.archive, plan, split.train)
-    next(play(stage, stopped, split, simulation, 0))  # the first round
-    stopped.store.add(
-        Event(a, b, v, "oracle", "place", 1) for a, b, v in whole[12:17]
-    )  # and part of the next
-    stopped.close()
-    assert played("stopped") == whole
+def test_a_folder_goes_on_with_its_own_player_only(game: Game, tmp_path: Path) -> None:
+    player = player_of("mgue", 0)
+    game(tmp_path, player)
+    with pytest.raises(UsageError, match=r"another closure, lam: give a new --out"):
+        game(tmp_path, player_of("mgue", 0, lam=2.0, closure="none"))
+    with pytest.raises(UsageError, match="another start"):
+        game(tmp_path, replace(player, start="labelled:12"))
+    with pytest.raises(UsageError, match="another gamma"):
+        game(tmp_path, replace(player, training=replace(player.training, gamma=0.5)))
+    with closing(Campaign.open(tmp_path)) as campaign:
+        campaign.store.set(size=119)
+    with pytest.raises(UsageError, match="another archive"):
+        game(tmp_path, player)
 
 
-@pytest.mark.usefixtures("quick")
-def test_a_run_of_slips_that_is_stopped_at_any_answer_goes_on_as_if_it_had_not_been(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = replace(PLAN, strategy="place", per_round=45, recheck=0.3)
-    split = split_of(stage.archive, 0)
-    simulation = Simulation(plan, ("place",), rounds=1, noise=0.2)
-    answer = Campaign.answer_all
-
-    def played(folder: str, stops: tuple[int, ...] = ()) -> list[tuple[int, int, int, str | None]]:
-        calls = 0
-
-        def stopping(campaign: Campaign, *rest: Any) -> None:
-            nonlocal calls
-            calls += 1
-            if calls in stops:  # what may be a slip is withdrawn and not yet asked again
-                raise KeyboardInterrupt
-            answer(campaign, *rest)
-
-        monkeypatch.setattr(Campaign, "answer_all", stopping)
-        while True:
-            with closing(campaign_at(tmp_path / folder, stage.archive, plan, split.train)) as campaign:
-                try:
-                    rows = [row["bits"] for row, _ in play(stage, campaign, split, simulation, 0)]
-                except KeyboardInterrupt:
-                    continue
-                assert rows == [45, 90]
-                acts = [*campaign.store.acts(0), *campaign.store.acts(1)]
-                return [(act.a, act.b, act.verdict, act.entered) for act in acts]
-
-    whole = played("whole")
-    assert any(entered for *_, entered in whole)  # some were doubted
-    assert played("stopped", (20, 38, 42, 47, 60, 81, 90)) == whole
+def test_a_folder_that_was_stopped_before_its_player_was_noted_goes_on(game: Game, tmp_path: Path) -> None:
+    player = player_of("random", 0)
+    split = split_of(game.archive, 0)
+    begun = turn.begin(tmp_path, game.archive, player.settings, images=split.train, backbone=game.backbone)
+    begun.close()
+    with pytest.raises(UsageError, match="another per_round"):
+        game(tmp_path, player_of("random", 0, per_round=7))
+    (row,) = game(tmp_path, player)
+    assert row["bits"] == 12
+    assert Verdict.SIMILAR in {row.verdict for row in rows_of(tmp_path)}

@@ -4,12 +4,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from numpy.typing import ArrayLike
 
 from anneal.method.labelling import LABELLERS, Choose, Labels, cal, coreset, typiclust
 from anneal.method.neighbours import unit
 from anneal.method.relations import none
 from anneal.method.snapshot import Snapshot
-from anneal.pairs import Answers, Floats
+from anneal.pairs import Answers, Floats, Ids
 
 N = 16  # images of the archive; a labeller may choose from IMAGES only
 IMAGES = np.array([15, 2, 3, 11, 5, 7, 8, 0, 9, 13, 12, 1])
@@ -24,7 +25,7 @@ def seed(number: int) -> np.random.Generator:
     return np.random.default_rng(number)
 
 
-def shown(vectors: Floats, images: np.typing.ArrayLike | None = None) -> Snapshot:
+def shown(vectors: Floats, images: ArrayLike | None = None) -> Snapshot:
     n = len(vectors)
     ids = np.arange(n) if images is None else np.asarray(images, dtype=np.int64)
     return Snapshot(vectors, ids, none(n, Answers.none()).relations)
@@ -88,9 +89,7 @@ def test_ties_are_broken_by_the_generator(choose: Choose) -> None:
 
 @every_labeller
 @pytest.mark.parametrize("labelled", [NONE, LABELLED], ids=["no-labels", "labels"])
-def test_nothing_is_chosen_where_no_image_is_left(
-    choose: Choose, labelled: np.typing.NDArray[np.int64]
-) -> None:
+def test_nothing_is_chosen_where_no_image_is_left(choose: Choose, labelled: Ids) -> None:
     without = shown(small().vectors, labelled)
     assert choose(without, Labels(labelled), 3, seed(0)).tolist() == []
 
@@ -102,7 +101,7 @@ def test_labellers_by_name() -> None:
     assert without_metric == {"cal"}
 
 
-# -- what each one chooses -----------------------------------------------------------------------------
+# -- what each one chooses ---------------------------------------------------------------------------
 
 
 def test_cal_chooses_any_image_while_there_is_no_classifier() -> None:
@@ -132,7 +131,7 @@ def test_cal_chooses_the_least_sure_image_of_each_cluster() -> None:
     assert chosen.tolist() == list(best.values())
 
 
-def clusters_of_four_sizes() -> tuple[Floats, np.typing.NDArray[np.int64]]:
+def clusters_of_four_sizes() -> tuple[Floats, Ids]:
     """Vectors around four centres, and the cluster of each image."""
     rng = seed(0)
     cluster = np.repeat(np.arange(4), [30, 20, 10, 10])

@@ -23,7 +23,8 @@ def test_a_new_snapshot_has_no_answers_and_nothing_pending() -> None:
     fresh = snapshot()
     assert len(fresh.answers) == len(fresh.rounds) == len(fresh.pending) == 0
     assert fresh.rounds.dtype == np.int64
-    assert fresh.frozen is fresh.membership is fresh.probability is fresh.agenda is None
+    optional = [fresh.frozen, fresh.membership, fresh.probability, fresh.agenda]
+    assert optional == [None] * 4
 
 
 def test_an_empty_agenda_can_be_indexed_like_a_full_one() -> None:

@@ -18,8 +18,9 @@ from served import Site, page_of
 @pytest.fixture(scope="session")
 def made(drawn: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("web") / "campaign"
-    network = {"backbone": "random:resnet-18", "px": 32, "views": 1}
-    settings = Settings(**network, strategy="mgue", per_round=30, recheck=0, heldout=0.1)
+    settings = Settings(
+        backbone="random:resnet-18", px=32, views=1, strategy="mgue", per_round=30, recheck=0, heldout=0.1
+    )
     turn.begin(folder, open_archive(drawn, 32, cache), settings).close()
     return folder
 

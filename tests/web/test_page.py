@@ -1,4 +1,4 @@
-"""The page in a real browser: Chromium, driven as a person would use it, in front of the real machine."""
+"""The page in a real browser, Chromium, used as a person uses it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,32 +21,37 @@ from PIL import Image
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from anneal.archive.catalog import reopen
-from anneal.archive.pixels import Kept
-from anneal.campaign import turn
+from anneal.archive.pixels import GrowingArray
 from anneal.campaign.campaign import Campaign
+from anneal.campaign.rounds import FROZEN, Round
 from anneal.method.neighbours import unit
-from anneal.settings import Plan
-from served import label, page_of, wait_for
+from anneal.settings import Settings
+from served import PATIENCE, Site, label, page_of, stored, wait_for
 
-pytestmark = pytest.mark.xdist_group("processes")  # each starts several: one after another
+pytestmark = [
+    pytest.mark.xdist_group("processes"),  # each test starts several: one after another
+    pytest.mark.timeout(900),
+]
 
+PER_ROUND = 12
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 KEYS = {"similar": "ArrowRight", "dissimilar": "ArrowLeft", "unsure": "Space"}
-UNSENT = "Object.keys(localStorage).filter(key => key.startsWith('anneal.out/')).length"
+UNSENT = "() => Object.keys(localStorage).filter(key => key.startsWith('anneal.out/')).length"
 HIGHEST = "slider => { slider.value = slider.max; slider.dispatchEvent(new Event('input', {bubbles: true})) }"
 Pair = tuple[int, int]
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if found is None:
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if program is None:
         pytest.skip("a browser: install Chromium (Debian: apt-get install chromium) to test the page")
+    expect.set_options(timeout=1000 * PATIENCE)
     with sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=found, args=FLAGS)
+        chromium = driver.chromium.launch(executable_path=program, args=FLAGS)
         yield chromium
         chromium.close()
 
@@ -53,7 +59,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory, drawn: Path) -> Path:
     folder = tmp_path_factory.mktemp("page") / "campaign"
-    words = f"init {drawn} --campaign {folder} --px 64 --views 1 --per-round 36 --recheck 0"
+    words = f"init {drawn} --campaign {folder} --px 64 --views 1 --per-round {PER_ROUND} --recheck 0"
     command = [sys.executable, "-m", "anneal", *words.split(), "--criterion", "same kind of <scene>"]
     subprocess.run(command, check=True, capture_output=True)
     return folder
@@ -64,14 +70,24 @@ def folder(made: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(made, tmp_path / "campaign"))
 
 
+@contextmanager
+def page_at(folder: Path) -> Iterator[Site]:
+    """The page without a machine: quicker to start than ``label``."""
+    campaign = Campaign.open(folder)
+    with page_of(campaign) as site:
+        yield site
+    campaign.close()
+
+
 @pytest.fixture
 def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """Opens a page in a browser profile of its own; whatever goes wrong in its scripts fails the test."""
+    """Opens a page in a browser profile of its own. An error in its scripts fails the test."""
     contexts: list[BrowserContext] = []
     wrong: list[str] = []
 
     def open_(address: str, **options: Any) -> Page:
         context = browser.new_context(viewport={"width": 1280, "height": 800}, **options)
+        context.set_default_timeout(1000 * PATIENCE)
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: wrong.append(str(error)))
@@ -86,7 +102,7 @@ def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
 
 
 class Person:
-    """Somebody at the keyboard who knows the right answers, and remembers what they said."""
+    """Somebody at the keyboard who knows the right answers. ``said`` has the answers that should stand."""
 
     def __init__(self, page: Page, folder: Path) -> None:
         self.page = page
@@ -96,7 +112,7 @@ class Person:
         self.said: list[tuple[Pair, str]] = []
 
     def pair(self) -> Pair:
-        self.page.wait_for_selector('body:not([data-pair=""])', timeout=60_000)
+        self.page.wait_for_selector('body:not([data-pair=""])')
         a, b = (self.page.get_attribute("body", "data-pair") or "").split("-")
         return int(a), int(b)
 
@@ -118,23 +134,18 @@ class Person:
         self.page.click(f"header [data-view={name}]")
 
     def sent(self) -> None:
-        """Wait until the server has said that it has everything."""
-        expect(self.page.locator("#banner")).to_have_text("", timeout=30_000)
-        wait_for(
-            lambda: (
-                not self.page.evaluate(
-                    "Object.keys(localStorage).filter(k => k.startsWith('anneal.out/')).length"
-                )
-            )
-        )
+        """Wait until the server has confirmed everything."""
+        expect(self.page.locator("#banner")).to_have_text("")
+        wait_for(lambda: self.page.evaluate(UNSENT) == 0)
 
 
-def stored(folder: Path) -> list[tuple[Pair, str]]:
+def answers_in(folder: Path) -> dict[Pair, str]:
     campaign = Campaign.open(folder)
-    names = {1: "similar", 2: "dissimilar", 3: "unsure"}
-    rows = [((row.a, row.b), names[row.verdict]) for row in campaign.store.standing()]
+    rows = stored(campaign)
     campaign.close()
-    return rows
+    answers = {(a, b): verdict for a, b, verdict in rows}
+    assert len(answers) == len(rows)
+    return answers
 
 
 def free_port() -> int:
@@ -145,15 +156,15 @@ def free_port() -> int:
 def test_a_whole_campaign_by_keyboard(
     folder: Path, opened: Callable[..., Page], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Forty answers with the machine's turn between, undone, corrected, reloaded, the server killed and
-    started again: the store holds exactly what was answered."""
+    """Forty answers with the machine's turns between them. Some are undone or corrected, the page is
+    reloaded, the server is killed and started again: the store holds exactly what was answered."""
     port = free_port()
     with label(folder, port=port) as site:
         page = opened(site.address)
         me = Person(page, folder)
         expect(page.locator("#criterion")).to_contain_text("same kind of <scene>")
         me.answer(14)
-        expect(page.locator("#round")).to_have_text("round 1", timeout=90_000)  # the machine took its turn
+        expect(page.locator("#round")).to_have_text("round 1")  # the machine has taken its turn
         me.answer(6)
         me.undo(5)
         me.answer(3)
@@ -161,7 +172,7 @@ def test_a_whole_campaign_by_keyboard(
         page.reload()
         me.answer(4)
         me.sent()
-        assert stored(folder) == me.said
+        assert answers_in(folder) == dict(me.said)
 
         pair, _ = me.said[0]
         me.view("review")
@@ -170,27 +181,28 @@ def test_a_whole_campaign_by_keyboard(
         row.locator("[data-verdict=unsure]").click()
         me.sent()
         me.said = [*me.said[1:], (pair, "unsure")]
-        assert stored(folder) == me.said
+        assert answers_in(folder) == dict(me.said)
 
         me.view("label")
         me.pair()
+        expect(page.locator("body")).to_have_attribute("data-ahead", "2")
         site.process.kill()
         site.process.wait()
-        me.answer(3)  # from what was fetched ahead
-        expect(page.locator("#banner")).to_contain_text("3 answers are kept in this browser", timeout=20_000)
-        assert stored(folder) == me.said[:-3]
+        me.answer(3)  # the pair that is shown, and two that were loaded ahead
+        expect(page.locator("#banner")).to_contain_text("3 answers are kept in this browser")
+        assert answers_in(folder) == dict(me.said[:-3])
     with label(folder, port=port):
         me.sent()
-        assert stored(folder) == me.said
+        assert answers_in(folder) == dict(me.said)
         me.answer(14)
         me.sent()
-        assert stored(folder) == me.said
+        assert answers_in(folder) == dict(me.said)
         assert len(me.said) == 40
         expect(page.locator("#tally")).to_have_text("40 answers")
         painted = page.evaluate("window.annealPaint")
         with capsys.disabled():
-            last = f"{np.percentile(painted, 95):.0f} ms at the 95th percentile of {len(painted)}"
-            print(f"\nkey press to next image painted: {np.median(painted):.0f} ms, {last}")
+            slow = f"{np.percentile(painted, 95):.0f} ms at the 95th percentile of {len(painted)}"
+            print(f"\nkey press to next image painted: {np.median(painted):.0f} ms, {slow}")
 
 
 def test_search_by_click_by_dropped_file_and_by_more_examples(
@@ -202,7 +214,7 @@ def test_search_by_click_by_dropped_file_and_by_more_examples(
         results = page.locator("#results [data-image]")
         expect(results.first).to_be_visible()
         campaign = Campaign.open(folder)
-        vectors = campaign.vectors()
+        vectors = campaign.rounds.vectors()
         nearest = [int(i) for i in np.argsort(-(vectors[3] @ vectors.T), kind="stable")[1:4]]
         campaign.close()
         shown = [int(results.nth(i).get_attribute("data-image") or "") for i in range(3)]
@@ -225,8 +237,8 @@ def test_search_by_click_by_dropped_file_and_by_more_examples(
             base64.b64encode(file.getvalue()).decode(),
         )
         page.dispatch_event("#search", "drop", {"dataTransfer": dropped})
-        expect(page.locator("#query-name")).to_have_text("Your image", timeout=30_000)
-        expect(results.first).to_have_attribute("data-image", "3", timeout=60_000)  # its mirror image
+        expect(page.locator("#query-name")).to_have_text("Your image")
+        expect(results.first).to_have_attribute("data-image", "3")  # its mirror image
         page.set_input_files(
             "#drop input[type=file]", {"name": "x.txt", "mimeType": "text/plain", "buffer": b"no"}
         )
@@ -236,7 +248,7 @@ def test_search_by_click_by_dropped_file_and_by_more_examples(
 
 
 def test_two_people_at_once_are_never_asked_the_same(folder: Path, opened: Callable[..., Page]) -> None:
-    with label(folder) as site:
+    with page_at(folder) as site:
         people = [Person(opened(site.address), folder) for _ in range(2)]
         for _ in range(10):
             for person in people:
@@ -245,42 +257,54 @@ def test_two_people_at_once_are_never_asked_the_same(folder: Path, opened: Calla
             person.sent()
         pairs = [pair for person in people for pair, _ in person.said]
         assert len(set(pairs)) == len(pairs) == 20
-        assert sorted(stored(folder)) == sorted(said for person in people for said in person.said)
+        assert answers_in(folder) == dict(said for person in people for said in person.said)
 
 
 def test_a_contradiction_is_settled_where_it_is_shown(folder: Path, opened: Callable[..., Page]) -> None:
-    with label(folder) as site:
+    with page_at(folder) as site:
         triangle = {(0, 1): "similar", (1, 2): "similar", (0, 2): "dissimilar"}
         site.say(
             *({"key": f"key{a}-{b}-{w}", "a": a, "b": b, "verdict": w} for (a, b), w in triangle.items())
         )
         page = opened(site.address)
-        page.click("#clashes")
+        page.click("#contradicting")
         card = page.locator(".contradiction")
         expect(card).to_have_count(1)
         expect(card.locator("img")).to_have_count(6)
         card.locator("[data-verdict=similar]").last.click()
         expect(card).to_have_count(0)
         Person(page, folder).sent()
-    assert dict(stored(folder)) == {**triangle, (0, 2): "similar"}
+    assert answers_in(folder) == {**triangle, (0, 2): "similar"}
+
+
+def test_the_page_says_why_there_is_no_question(folder: Path, opened: Callable[..., Page]) -> None:
+    words = """async ([others, machine]) => (await import("/static/label.js")).emptyWords(
+        {others, machine: {state: machine, text: ""}}, {kind: "up"}, true, false)[0]"""
+    with page_at(folder) as site:
+        page = opened(site.address)
+        assert page.evaluate(words, [2, "idle"]) == "No question for you right now"
+        assert page.evaluate(words, [0, "learning"]) == "The machine is learning from your answers"
+        assert page.evaluate(words, [0, "idle"]) == "Everything is settled"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_anyone_can_use_it(folder: Path, opened: Callable[..., Page], scheme: str) -> None:
-    """axe-core finds nothing to complain of, contrast included, in any view."""
-    with label(folder) as site:
+def test_every_view_is_accessible(folder: Path, opened: Callable[..., Page], scheme: str) -> None:
+    """axe-core finds no violation, contrast included."""
+    with page_at(folder) as site:
         page = opened(site.address, color_scheme=scheme)
         me = Person(page, folder)
         me.answer(2)
         for view in ("label", "search", "review", "progress"):
             me.view(view)
             page.wait_for_load_state("networkidle")
-            found = Axe().run(page).response["violations"]
-            assert [(wrong["id"], wrong["nodes"][0]["html"]) for wrong in found] == [], view
+            violations = Axe().run(page).response["violations"]
+            assert [(wrong["id"], wrong["nodes"][0]["html"]) for wrong in violations] == [], view
 
 
-def test_keys_are_one_s_own_and_the_phone_has_buttons(folder: Path, opened: Callable[..., Page]) -> None:
-    with label(folder) as site:
+def test_a_phone_has_buttons_and_keys_do_nothing_while_help_is_open(
+    folder: Path, opened: Callable[..., Page]
+) -> None:
+    with page_at(folder) as site:
         page = opened(site.address, has_touch=True)
         me = Person(page, folder)
         page.set_viewport_size({"width": 390, "height": 780})
@@ -299,23 +323,23 @@ def test_keys_are_one_s_own_and_the_phone_has_buttons(folder: Path, opened: Call
         page.keyboard.press("Escape")
         assert me.pair() == second
         me.sent()
-        assert stored(folder) == [(first, "similar")]
+        assert answers_in(folder) == {first: "similar"}
 
 
 def test_a_grid_of_a_hundred_thousand_images_is_paged_through(
     tmp_path: Path, opened: Callable[..., Page]
 ) -> None:
-    """Only what is seen is in the page, wherever one has scrolled to."""
+    """Only the visible part is in the page, at every scroll position."""
     n = 100_000
-    kept = Kept(tmp_path / "kept" / "pixels", np.uint8, (8, 8, 3))
+    pixels = GrowingArray(tmp_path / "kept" / "pixels", np.uint8, (8, 8, 3))
     colours = np.random.default_rng(0).integers(0, 255, (n, 1, 1, 3), dtype=np.uint8)
     rows = [[f"strip {i // 1000:02d}/tile-{i:06d}.jpg", "", "", str(i)] for i in range(n)]
-    kept.append(np.broadcast_to(colours, (n, 8, 8, 3)), {"images": rows, "skipped": []})
-    kept.finish()
+    pixels.append(np.broadcast_to(colours, (n, 8, 8, 3)), {"images": rows, "skipped": []})
+    pixels.finish()
     archive = reopen(tmp_path, tmp_path / "kept", 8)
     vectors = unit(colours.reshape(n, 3).astype(np.float32) - 128)
-    campaign = Campaign.create(tmp_path / "large", archive, Plan(px=8), np.arange(n))
-    turn.save(tmp_path / "large" / "rounds" / "frozen", vectors=vectors)
+    Round.of(tmp_path / "large", FROZEN).save_space(vectors, np.arange(6)[None])
+    campaign = Campaign.create(tmp_path / "large", archive, Settings(px=8), np.arange(n))
     with page_of(campaign) as site:
         page = opened(site.address + "#search")
         cells = page.locator("#grid [data-image]")
@@ -333,7 +357,7 @@ def test_a_grid_of_a_hundred_thousand_images_is_paged_through(
         middle = int(cells.nth(cells.count() // 2).get_attribute("data-image") or "")
         assert 40_000 < middle < 60_000
         page.click(f"#grid [data-image='{middle}']")
-        found = np.argsort(-(vectors[middle] @ vectors.T), kind="stable")
-        expected = next(int(i) for i in found if i != middle)
+        ranking = np.argsort(-(vectors[middle] @ vectors.T), kind="stable")
+        expected = next(int(i) for i in ranking if i != middle)
         expect(page.locator("#results [data-image]").first).to_have_attribute("data-image", str(expected))
     campaign.close()

@@ -1,14 +1,15 @@
-"""Held-out questions: drawn at random, never learnt from. They tell how good each model is and which one serves
-(``method.estimate`` has the formulas).
+"""Held-out questions: drawn at random, never learnt from. They tell how good each model is and which one
+serves (``method.estimate`` has the formulas).
 
-A model that draws must keep its vectors, because a pair drawn later is ranked in it too. So not every model draws,
-but the frozen features and the models of rounds 0, 1, 3, 7, 15 …; in between, the newest of these goes on.
+A model that draws must keep its vectors, because a pair drawn later is ranked in it too. So not every model
+draws, but the frozen features and the models of rounds 0, 1, 3, 7, 15 …; in between, the newest of these goes
+on.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -43,14 +44,14 @@ def first(vectors: Floats, images: Ids, known: Relations, settings: Settings) ->
     """The first held-out pairs, drawn from the frozen space."""
     wanted = round(settings.per_round * settings.heldout)
     rng = settings.rng(Stream.HELD_OUT, 0, 0)
-    drawn = _draw(vectors, images, known, wanted, rng, set())
+    drawn = _draw(vectors, images, known, wanted, rng, {})
     rows = [(FROZEN, number, *pair) for number, pair in drawn]
     return HeldOut(rows, _ranked(FROZEN, vectors, images, Pairs.from_list({pair: None for _, pair in drawn})))
 
 
 def more(campaign: Campaign, vectors: Floats, known: Relations, number: int) -> HeldOut:
-    """Held-out pairs for the next round, when the model of this round has ``vectors``: as many as are missing.
-    All pairs are ranked in the new model, and the new pairs in every model whose vectors are there."""
+    """Held-out pairs for the next round, when the model of this round has ``vectors``: as many as are
+    missing. All pairs are ranked in the new model, and new pairs in every model whose vectors are there."""
     settings = campaign.settings
     images = campaign.images
     rounds = campaign.rounds
@@ -63,13 +64,12 @@ def more(campaign: Campaign, vectors: Floats, known: Relations, number: int) -> 
         drawing = number
     space = vectors if drawing == number else rounds.files(drawing).vectors()
     log = campaign.log()
-    answered = {pair for pair in pairs if log.standing_on(pair)}
     unknown = known.of(Pairs.from_list(pairs)) == UNKNOWN
-    left = sum(bool(one) and pair not in answered for pair, one in zip(pairs, unknown, strict=True))
+    left = sum(bool(one) and not log.standing_on(pair) for pair, one in zip(pairs, unknown, strict=True))
     wanted = round(settings.per_round * settings.heldout) - left
     rng = settings.rng(Stream.HELD_OUT, drawing + 1, number + 1)
     start = 1 + max((draw for model, draw, *_ in earlier if model == drawing), default=-1)
-    drawn = _draw(space, images, known, wanted, rng, answered)
+    drawn = _draw(space, images, known, wanted, rng, pairs)
     new = Pairs.from_list({pair: None for _, pair in drawn if pair not in pairs})
     ranked = _ranked(number, vectors, images, Pairs.from_list(pairs).then(new))
     for model in range(FROZEN, number):
@@ -80,10 +80,15 @@ def more(campaign: Campaign, vectors: Floats, known: Relations, number: int) -> 
 
 
 def _draw(
-    vectors: Floats, images: Ids, known: Relations, wanted: int, rng: np.random.Generator, answered: set[Pair]
+    vectors: Floats,
+    images: Ids,
+    known: Relations,
+    wanted: int,
+    rng: np.random.Generator,
+    earlier: Container[Pair],
 ) -> list[tuple[int, Pair]]:
-    """(draw, pair) of random pairs, until as many as wanted must be asked. Pairs whose verdict is known are counted
-    as draws and left out; pairs with a held-out answer count and need no question."""
+    """(draw, pair) of random pairs, until as many as wanted are new questions. Pairs whose verdict is known
+    are counted as draws and left out; pairs drawn ``earlier`` or answered unsure are no new question."""
     drawn: list[tuple[int, Pair]] = []
     asked: set[Pair] = set()
     if wanted < 1 or len(images) < 2:
@@ -92,7 +97,8 @@ def _draw(
     for number, (pair, verdict) in enumerate(zip(pairs, known.of(pairs), strict=True)):
         if verdict in (UNKNOWN, Verdict.UNSURE):
             drawn.append((number, pair))
-            asked |= {pair} - answered
+            if verdict == UNKNOWN and pair not in earlier:
+                asked.add(pair)
         if len(asked) == wanted:
             break
     return drawn
@@ -130,8 +136,8 @@ class Model:
 
 
 def models(campaign: Campaign) -> list[Model]:
-    """Every model so far. What is known from the other answers is taken for true; the rest is estimated. A model
-    whose files were removed keeps its last estimate."""
+    """Every model so far. What is known from the other answers is taken for true; the rest is estimated. A
+    model whose files were removed keeps its last estimate."""
     noted = campaign.store.ranks()
     answered, pairs = _answered(campaign, noted)
     known = campaign.known()
@@ -199,11 +205,14 @@ def _ranks(noted: Noted, model: int, pairs: Pairs) -> Ranks:
 
 
 def choose_serving(campaign: Campaign, number: int, heldout: HeldOut) -> int:
-    """The guard: the number of the model that serves after this round. It is the round's own, unless the held-out
-    answers say that it is worse than the one before. Every model that has served is compared again with the one
-    it replaced, because little is known of a new model. ``heldout`` has the ranks in the new one."""
+    """The guard: the number of the model that serves after this round. It is the round's own, unless the
+    held-out answers say that it is worse than the one before. Every model that has served, and whose files
+    are there, is compared again with the one before it, because little is known of a new model. ``heldout``
+    has the ranks in the new one."""
+    rounds = campaign.rounds
     noted = campaign.store.ranks() | {row[:3]: row[3:] for row in heldout.ranks}
-    served = {FROZEN, *(record.serving for record in campaign.rounds.records())}
+    served = {FROZEN, *(record.serving for record in rounds.records())}
+    served = {model for model in served if rounds.files(model).has_vectors}
     serving, *later = sorted({*served, number})
     for model in later:
         if not _is_worse(campaign, model, serving, noted):
@@ -212,8 +221,8 @@ def choose_serving(campaign: Campaign, number: int, heldout: HeldOut) -> int:
 
 
 def _is_worse(campaign: Campaign, model: int, than: int, noted: Noted) -> bool:
-    """By the held-out answers alone: wrong answers that were learnt from would speak for the model that learnt
-    them."""
+    """By the held-out answers alone: wrong answers that were learnt from would speak for the model that
+    learnt them."""
     rows = [
         row
         for row in campaign.log().standing()
@@ -252,8 +261,8 @@ def advice(campaign: Campaign, models: Iterable[Model]) -> tuple[bool, str]:
 
 
 def prune(campaign: Campaign, pinned: Iterable[int] = ()) -> None:
-    """Remove the files of old rounds, all but those of models that draw. The last estimate of each goes into its
-    record."""
+    """Remove the files of old rounds, all but those of models that draw. The last estimate of each goes into
+    its record."""
     drawing = {model for model, *_ in campaign.rounds.heldout_draws()}
     old = campaign.rounds.unneeded({*drawing, *pinned})
     if not old:

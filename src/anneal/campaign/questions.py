@@ -73,7 +73,7 @@ def _heldout_slots(position: int, asked: int, available: int, n: int, share: flo
     """For each of the next n questions whether it is a held-out one."""
     slots = []
     for at in range(position, position + n):
-        due = available > 0 and asked + 0.5 <= share * at
+        due = available > 0 and asked + 0.5 <= share * (at + 0.5)
         slots.append(due)
         asked += due
         available -= due

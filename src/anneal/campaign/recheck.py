@@ -68,8 +68,8 @@ def _weakest(log: Log, rows: list[Row], vectors: Floats, fresh: Answers) -> Row 
 
 
 def _is_settled(log: Log, row: Row, lead: int) -> bool:
-    """Whether a pair that was asked again needs no further question: its verdict has the lead, or is unsure, or
-    it was asked so often that one more answer will not help."""
+    """Whether a pair that was asked again needs no further question: its verdict has the lead, or is unsure,
+    or it was asked so often that one more answer will not help."""
     times = len(log.verdicts(row.pair))
     enough = row.verdict == Verdict.UNSURE or _lead(log, row) >= lead
     return times > 1 and (enough or times > 2 * lead)

@@ -67,8 +67,8 @@ class Learned:
 def create(
     images: Path | str, campaign: Path | str, settings: Settings | None = None, watch: Watch = unwatched
 ) -> Campaign:
-    """Make a campaign in the folder ``campaign`` on a folder of images: read and encode every image once, and plan
-    the first questions. Stopped, it goes on where it was."""
+    """Make a campaign in the folder ``campaign`` on a folder of images: read and encode every image once, and
+    plan the first questions. Stopped, it goes on where it was."""
     settings = settings or Settings()
     archive = open_archive(Path(images), settings.px, Path(campaign) / "cache", watch("reading"))
     return begin(Path(campaign), archive, settings, watch)
@@ -116,8 +116,8 @@ def turn(
     then: Callable[[Learned], None] | None = None,
 ) -> Learned:
     """Learn from every answer, save the round, and plan what to ask next. The new model serves, unless the
-    held-out answers say that it is worse. The files of ``pinned`` rounds are never removed. ``then`` is called
-    when the round is saved, in the same transaction."""
+    held-out answers say that it is worse. The files of ``pinned`` rounds are never removed. ``then`` is
+    called when the round is saved, in the same transaction."""
     rounds = campaign.rounds
     number = rounds.current
     record = _costs(campaign, number)  # before the answers are read: later ones are news

@@ -100,7 +100,7 @@ class _Watch:
 
 
 def _encode_queries(folder: Path, stop: threading.Event) -> None:
-    """In a thread beside the turns, so that no search waits for one to end. It gives the signs of life too."""
+    """In a thread beside the turns, so that no search waits for one to end. It gives signs of life too."""
     campaign = Campaign.open(folder)
     backbone = None
     said = 0.0

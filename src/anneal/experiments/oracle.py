@@ -59,6 +59,15 @@ class Oracle:
     def labels(self, images: Ids) -> list[tuple[int, str]]:
         return [(i, self.names[self.classes[i]]) for i in images.tolist()]
 
+    def first_query(self, split: Split, name: str) -> int:
+        """The first validation image of a class."""
+        if name not in self.names:
+            raise UsageError(f"There is no class {name!r} here: there are {', '.join(self.names)}.")
+        queries = split.val[self.classes[split.val] == self.names.index(name)]
+        if not len(queries):
+            raise UsageError(f"No validation image is of class {name!r}: give another --class.")
+        return int(queries[0])
+
 
 @dataclass(frozen=True)
 class Split:
@@ -84,8 +93,8 @@ def split_of(archive: Archive, seed: int) -> Split:
 
 
 def inner_split(archive: Archive, seeds: Iterable[int], seed: int) -> Split:
-    """A split of the images that all of these seeds train on. Settings are chosen here: no image is a query or a
-    result of any of the seeds' own splits."""
+    """A split of the images that all of these seeds train on. Settings are chosen here: no image is a query
+    or a result of any of the seeds' own splits."""
     splits = [split_of(archive, other) for other in seeds]
     times = np.bincount(np.concatenate([split.train for split in splits]))
     always = np.flatnonzero(times == len(splits))

@@ -1,4 +1,4 @@
-"""The paper's experiments and those past it: who plays in each figure, how far, and what is drawn and told."""
+"""The paper's experiments and those past it: who plays in each figure, how far, and what is drawn."""
 
 from __future__ import annotations
 
@@ -70,13 +70,11 @@ class Base:
     rounds: int
     train: int  # images in the training split
 
-    def player(self, strategy: str, ablation: str = "", **settings: Any) -> Player:
+    def player(self, strategy: str, **settings: Any) -> Player:
         """From some class labels, as in the paper."""
         own = replace(self.settings, strategy=strategy, **settings)
         start = f"labelled:{self.preset.labelled}"
-        return Player(
-            own, self.rounds, start, training=training_of(strategy, self.training), ablation=ablation
-        )
+        return Player(own, self.rounds, start, training=training_of(strategy, self.training))
 
     def cold_player(self, strategy: str, noise: float = 0.0, ablation: str = "", **settings: Any) -> Player:
         """From nothing."""
@@ -111,7 +109,7 @@ def diversity(base: Base) -> Players:
 
 
 def comparison(base: Base) -> Players:
-    """All strategies, and the upper bound: all classes at once, trained as long as the others in all rounds."""
+    """All strategies, and the upper bound: all classes at once, trained as long as the others in total."""
     names = [name for name in report.ASKED if name != "cal-metric" or base.training.recipe != "paper"]
     length = base.preset.rounds + 1 if base.settings.restart == "warm" else 1
     upper = Player(
@@ -262,24 +260,26 @@ def reproduce(
 ) -> list[Row]:
     """Play an experiment (or ``all`` figures of the paper), draw it and report it into ``out``."""
     oracle = Oracle.of(archive)
+    split = split_of(archive, settings.seed)
     has_panel = experiment in ("panels", "all") and not only
-    if has_panel and preset.kind not in oracle.names:
-        raise UsageError(f"There is no class {preset.kind!r} here: there are {', '.join(oracle.names)}.")
+    if has_panel:
+        oracle.first_query(split, preset.kind)  # refuses a class without one before anything is played
     first_bits = preset.labelled * oracle.bits_per_label
     shown = max(round((preset.bits - first_bits) / settings.per_round), 0)  # the panel's round
     if experiment == "panels":
         trials = 1
         rounds = min(rounds, shown)
-    base = Base(settings, training, preset, rounds, len(split_of(archive, settings.seed).train))
+    base = Base(settings, training, preset, rounds, len(split.train))
     players = players_of(experiment, base, only)
     shown = min(shown, rounds)
-    pinned = {name: [shown] for name in panels(base)} if has_panel else {}
+    of_paper = experiment in (*PAPERS, "all")
+    pinned = {name: [shown] for name in panels(base)} if of_paper else {}
     todo = trials_of(archive, players, out, trials, inner=experiment in INNER, pinned=pinned)
     rows = run(archive, todo, jobs, watch, tell)
     if experiment == "beyond":
         for ending in ("png", "pdf"):
             answers(rows, preset.name, preset.title, out / f"answers.{ending}")
-    elif experiment not in EXPERIMENTS or experiment in PAPERS:
+    elif of_paper:
         draw(rows, preset.title, out)
     if has_panel:
         panel(archive, preset, [trial for trial in todo if trial.number == 0 and trial.pinned], shown, out)
@@ -361,7 +361,7 @@ def panel(archive: Archive, preset: Preset, trials: Sequence[Trial], number: int
     player after the round whose budget is nearest to the preset's."""
     oracle = Oracle.of(archive)
     split = split_of(archive, trials[0].player.settings.seed)
-    query = int(split.val[oracle.classes[split.val] == oracle.names.index(preset.kind)][0])
+    query = oracle.first_query(split, preset.kind)
     heads = []
     results = []
     for trial in trials:
@@ -385,12 +385,11 @@ def simulate(
     *,
     trials: int,
     jobs: int,
-    pinned: Mapping[str, Sequence[int]] | None = None,
     watch: Watch = unwatched,
     tell: Tell = untold,
 ) -> list[Row]:
     """Play these players and draw ``curve.png``."""
-    rows = run(archive, trials_of(archive, players, out, trials, pinned=pinned), jobs, watch, tell)
+    rows = run(archive, trials_of(archive, players, out, trials), jobs, watch, tell)
     shown = [row for row in rows if row["player"] != "frozen"]
     first = next(iter(players.values()))
     title = f"{archive.root.name}, {first.settings.backbone}, depth {first.settings.depth}, {first.start}"

@@ -1,7 +1,8 @@
-"""One campaign with an oracle in a person's place: the loop that people use, plus a score after each round."""
+"""One campaign with an oracle in a person's place: the loop that people use, and a score after each round."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -89,29 +90,39 @@ class Player:
     def with_seed(self, seed: int) -> Player:
         return replace(self, settings=replace(self.settings, seed=seed))
 
+    def about(self) -> dict[str, Any]:
+        """The player as JSON gives it back: lists for tuples."""
+        about: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return about
+
     def open(self, folder: Path, archive: Archive, split: Split, backbone: Backbone) -> Campaign:
         """The player's campaign in a folder, to go on with; made if there is none."""
-        about = {name: value for name, value in asdict(self).items() if name != "rounds"}
+        about = self.about()
         if not Campaign.is_made(folder):
             campaign = begin(
                 folder, archive, self.settings, images=split.train, strategy=self.strategy, backbone=backbone
             )
-            campaign.store.set(player=about)
-            return campaign
-        campaign = Campaign.open(folder, self.strategy)
-        before = campaign.store.setting("player", about)
-        changed = [name for name in about if str(before.get(name)) != str(_plain(about[name]))]
-        if changed or campaign.size != len(archive):
-            what = ", ".join(changed) or "archive"
-            raise UsageError(f"{folder} was played with another {what}: give a new --out.")
+        else:
+            campaign = Campaign.open(folder, self.strategy)
+            stopped_early = {**about, "settings": asdict(campaign.settings)}
+            changed = changes(campaign.store.setting("player", stopped_early), about)
+            if changed or campaign.size != len(archive):
+                campaign.close()
+                what = ", ".join(changed) or "archive"
+                raise UsageError(f"{folder} was played with another {what}: give a new --out.")
+        campaign.store.set(player=about)
         return campaign
 
 
-def _plain(value: Any) -> Any:
-    """As JSON gives it back: lists for tuples."""
-    if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
-    return list(value) if isinstance(value, tuple) else value
+def changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Names of what differs between two players. How far they go does not count."""
+    names = []
+    for name, value in now.items():
+        if isinstance(value, dict):
+            names += changes(before.get(name, {}), value)
+        elif name != "rounds" and before.get(name) != value:
+            names.append(name)
+    return names
 
 
 def play(
@@ -124,12 +135,14 @@ def play(
     pinned: Collection[int] = (),
 ) -> Iterator[Record]:
     """Play to the last round; yields the record of each, with its row of the curve. Rounds that were played
-    before are read, not played again. A round that was stopped goes on where it was."""
+    before are read, not played again. A round that was stopped goes on where it was. The models that served
+    after the ``pinned`` rounds are kept."""
     yield from campaign.rounds.records()[: player.rounds + 1]
     while campaign.rounds.current <= player.rounds:
         _teach(campaign, player, oracle)
         finish = partial(_finish_round, campaign, player, oracle, split)
-        turn(campaign, backbone, watch, training=player.training, pinned=pinned, then=finish)
+        served = [record.serving for record in campaign.rounds.records() if record.number in pinned]
+        turn(campaign, backbone, watch, training=player.training, pinned={*pinned, *served}, then=finish)
         yield campaign.rounds.records()[-1]
 
 
@@ -148,9 +161,9 @@ def _teach(campaign: Campaign, player: Player, oracle: Oracle) -> None:
         settings = campaign.settings
         given = campaign.log().news(campaign.rounds.seen)
         raise UsageError(
-            f"Round {campaign.rounds.current} of {settings.strategy} was to ask {settings.per_round} pairs but "
-            f"only {given} were still unknown: ask for fewer with --per-round or --rounds. The rounds before it "
-            "are kept."
+            f"Round {campaign.rounds.current} of {settings.strategy} was to ask {settings.per_round} pairs "
+            f"but only {given} were still unknown: ask for fewer with --per-round or --rounds. The rounds "
+            "before it are kept."
         )
 
 
@@ -159,8 +172,8 @@ def _give_first_labels(campaign: Campaign, player: Player, oracle: Oracle) -> No
     if player.labelled:
         if player.labelled > len(campaign.images):
             raise UsageError(
-                f"--start labelled:{player.labelled} wants more images than the {len(campaign.images)} of the "
-                "training split."
+                f"--start labelled:{player.labelled} wants more images than the {len(campaign.images)} of "
+                "the training split."
             )
         rng = settings.rng(Stream.FIRST_LABELS)
         images = rng.choice(campaign.images, player.labelled, replace=False)
@@ -183,10 +196,11 @@ def _give_labels(
 
 
 def _finish_round(campaign: Campaign, player: Player, oracle: Oracle, split: Split, learned: Learned) -> None:
-    """Note the row of the curve; a labeller's next labels are chosen from what was just learnt."""
+    """Note the row of the curve. A labeller's next labels are chosen from what was just learnt; after the
+    last round too, because a longer run may go on from there."""
     record = campaign.rounds.records()[-1]
     campaign.rounds.save(replace(record, curve=_curve_row(campaign, oracle, split, learned, record)))
-    if player.labeller is not None and record.number < player.rounds:
+    if player.labeller is not None:
         _give_labels(campaign, player, oracle, learned.snapshot, learned.labels)
 
 

@@ -16,12 +16,13 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from filelock import FileLock
 from joblib.externals.loky import get_reusable_executor
 from threadpoolctl import threadpool_limits
@@ -32,7 +33,7 @@ from anneal.campaign.rounds import Record
 from anneal.errors import UsageError
 from anneal.experiments.curves import Row, read
 from anneal.experiments.oracle import Oracle, Split, inner_split, score, split_of
-from anneal.experiments.play import Player, play
+from anneal.experiments.play import Player, changes, play
 from anneal.files import explain_disk_errors, write_text
 from anneal.method.neighbours import unit
 from anneal.network import backbones, encode
@@ -97,11 +98,13 @@ class Trial:
         return {name: curve.get(name, "") for name in COLUMNS}
 
     def vectors(self, number: int) -> Floats:
-        """Every image in the space that served after a round."""
+        """Every image in the space that served after a round, if that round was pinned or is recent."""
         campaign = Campaign.open(self.folder, self.player.strategy)
-        vectors: Floats = campaign.rounds.files(campaign.rounds.records()[number].serving).vectors()[:]
+        files = campaign.rounds.files(campaign.rounds.records()[number].serving)
         campaign.close()
-        return vectors
+        if not files.has_vectors:
+            raise UsageError(f"{self.folder} has not kept round {number}: play into a new --out to see it.")
+        return np.array(files.vectors())
 
 
 def trials_of(
@@ -132,8 +135,8 @@ def trials_of(
 def run(
     archive: Archive, trials: Sequence[Trial], jobs: int, watch: Watch = unwatched, tell: Tell = untold
 ) -> list[Row]:
-    """Play every trial, ``jobs`` at a time, from where it stands. ``curve.csv`` and ``seconds.csv`` grow with each
-    round. What other players have left there stays."""
+    """Play every trial, ``jobs`` at a time, from where it stands. ``curve.csv`` and ``seconds.csv`` grow with
+    each round. What other players have left there stays."""
     oracle = Oracle.of(archive)
     out = trials[0].out
     settings = trials[0].player.settings
@@ -237,21 +240,23 @@ def _backbone(name: str) -> Backbone:
 def _about(archive: Archive, oracle: Oracle, trials: Sequence[Trial]) -> dict[str, Any]:
     """``run.json``: what was played on which images, with which versions."""
     first = trials[0].player.settings
-    return {
+    about: dict[str, Any] = {
         "archive": {
             "name": archive.root.name,
             "images": len(archive),
             "classes": len(oracle.names),
-            "skipped": [list(entry) for entry in archive.skipped],
+            "skipped": archive.skipped,
             "duplicates": [[archive.paths[i] for i in group] for group in archive.duplicates],
         },
         "inner": trials[0].inner,
         "network": {name: getattr(first, name) for name in ("backbone", "depth", "views", "px")},
         "seed": first.seed,
         "trials": 1 + max(trial.number for trial in trials),
-        "players": {trial.name: asdict(trial.player) for trial in reversed(trials)},
+        "players": {trial.name: trial.player.about() for trial in trials if trial.number == 0},
         "versions": versions(),
     }
+    plain: dict[str, Any] = json.loads(json.dumps(about))
+    return plain
 
 
 def versions() -> dict[str, str]:
@@ -261,17 +266,24 @@ def versions() -> dict[str, str]:
 
 @contextmanager
 def _alone(out: Path, about: dict[str, Any]) -> Iterator[None]:
-    """Nobody else writes here, and what is here comes from the same images, network and seed. Players of an
-    earlier run stay beside those of this one."""
+    """Nobody else writes here. What is here comes from the same images, network and seed, and its players
+    have the same settings. Players of an earlier run stay beside those of this one."""
     with explain_disk_errors(out):
         out.mkdir(parents=True, exist_ok=True)
     with FileLock(out / "run.lock"):
         if (out / "run.json").exists():
             before = json.loads((out / "run.json").read_text(encoding="utf-8"))
             same = ("archive", "inner", "network", "seed")
-            changed = [name for name in same if before.get(name) != json.loads(json.dumps(about[name]))]
+            changed = [name for name in same if before.get(name) != about[name]]
             if changed:
                 raise UsageError(f"{out} holds a run with another {', '.join(changed)}: give a new --out.")
+            for name, player in about["players"].items():
+                earlier = before["players"].get(name, player)
+                if changed := changes(earlier, player):
+                    raise UsageError(
+                        f"{out} holds {name} with another {', '.join(changed)}: give a new --out."
+                    )
+                player["rounds"] = max(player["rounds"], earlier["rounds"])
             about["players"] = {**before["players"], **about["players"]}
             about["trials"] = max(about["trials"], before["trials"])
         yield
@@ -287,6 +299,9 @@ def _update(file: Path, rows: Sequence[Row], columns: Sequence[str], order: Sequ
     if file.exists():
         with file.open(encoding="utf-8", newline="") as lines:
             by_place = {place(row): row for row in csv.DictReader(lines)}
+        for row in by_place.values():
+            if "alpha" in row:  # the name in older files
+                row["threshold"] = row.pop("alpha")
     by_place |= {place(row): row for row in rows}
     write_text(file, to_csv([by_place[at] for at in sorted(by_place)], columns))
 

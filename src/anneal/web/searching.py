@@ -33,8 +33,8 @@ def search(
     minus: str = "",
     k: Annotated[int, Parameter(ge=1, le=1000)] = 60,
 ) -> dict[str, Any]:
-    """The images most similar to one of the archive, or to an uploaded one (``query``). ``plus`` and ``minus``:
-    ids of images to be more and less like, with commas between. ``threshold`` is the model's cutoff."""
+    """The images most similar to one of the archive, or to an uploaded one (``query``); more like ``plus``
+    and less like ``minus`` (ids, with commas between). ``threshold`` is the cutoff of the model."""
     more = _ids(plus, desk.campaign.size)
     less = _ids(minus, desk.campaign.size)
     if image is not None:

@@ -1,4 +1,4 @@
-// The server, who is asking, and what is known of the campaign: what all views share.
+// What all views share: the server, the annotator, and the state of the campaign.
 
 const bus = new EventTarget();
 export const emit = (type, detail) => bus.dispatchEvent(new CustomEvent(type, { detail }));
@@ -21,16 +21,16 @@ export function setAnnotator(name) {
 }
 
 export function accept(state) {
-  // Another campaign is served at this address now: nothing on this page is about it.
+  // This address serves another campaign now, and this page is about the old one.
   if (store.state && store.state.id !== state.id) {
     location.reload();
-    throw new ApiError(0, "Another campaign is served here now.");    // a reload takes a moment: do nothing more
+    throw new ApiError(0, "Another campaign is served here now.");    // the reload takes a moment
   }
   store.state = state;
   emit("state", state);
 }
 
-// Images are cached for ever by address, and the same address may serve another campaign tomorrow.
+// Images are cached for ever by address, so the address names the campaign.
 const of = () => `?of=${encodeURIComponent(store.state?.id ?? "")}`;
 export const imageUrl = (id) => `/api/images/${id}${of()}`;
 export const thumbUrl = (id) => `/api/thumbs/${id}${of()}`;

@@ -1,4 +1,4 @@
-// Starts the page: header, routes, dialogs, keys and the clock that asks the server how things are.
+// Starts the page: header, views, dialogs, keys, and polling the server's state.
 import { connection, imageUrl, on, setAnnotator, store, keep } from "./api.js";
 import { $, askText, count, el, enlarge, fill, setText, sleep } from "./dom.js";
 import { actionOf, drawKeys, resetKeys } from "./keys.js";
@@ -27,7 +27,7 @@ function route() {
   const first = !current;
   current = next;
   views[next].enter(rest);
-  if (moved && !first) $(`#${next}`).focus({ preventScroll: true });    // keys belong to the view, not to its tab
+  if (moved && !first) $(`#${next}`).focus({ preventScroll: true });    // so that keys go to the view, not to its tab
   drawTitle();
 }
 
@@ -66,22 +66,22 @@ async function changeAnnotator() {
 
 function drawHeader(state) {
   setText($("#campaign"), state.campaign);
-  const badge = $("#review-count"), clashes = state.standing.contradictions;
-  badge.hidden = !clashes;
-  setText(badge, String(clashes));
-  badge.setAttribute("aria-label", count(clashes, "contradiction"));
+  const badge = $("#review-count"), { contradictions } = state.standing;
+  badge.hidden = !contradictions;
+  setText(badge, String(contradictions));
+  badge.setAttribute("aria-label", count(contradictions, "contradiction"));
 }
 
 function drawBanner() {
   const banner = $("#banner"), waiting = unsentCount();
-  // Empty rather than hidden: a live region must be there before it speaks.
+  // Emptied, not hidden: screen readers read a live region only if it was there before.
   if (connection.kind === "up") return banner.replaceChildren();
   const words = {
     down: "No connection to the server.",
-    token: "This server wants a token. Open the address with ?token=… that anneal printed when it started.",
+    token: "This server needs a token. Open the address with ?token=… that anneal label printed.",
     refused: connection.text,
   }[connection.kind];
-  // The count changes with every answer: seen, but not read aloud each time (aria-live=off within the live banner).
+  // The count changes with every answer, so it is not read aloud (aria-live=off).
   if (!banner.firstChild) fill(banner, el("span"), " ", el("span", { "aria-live": "off" }));
   const [said, counted] = banner.children;
   setText(said, words);
@@ -119,7 +119,7 @@ function openHelp() {
 
 // ---- start ----
 
-/** A press on the backdrop has the dialog itself as its target, but lies outside its box. */
+/** A press on the backdrop has the dialog as its target but lies outside its box. */
 function isBeside({ clientX: x, clientY: y }, dialog) {
   const box = dialog.getBoundingClientRect();
   return x < box.left || x > box.right || y < box.top || y > box.bottom;
@@ -135,7 +135,7 @@ function listen() {
     dialog.addEventListener("click", (event) => { if (event.target.closest("[data-close]")) dialog.close(); });
     dialog.addEventListener("mousedown", (event) => { if (event.target === dialog && isBeside(event, dialog)) dialog.close(); });
   }
-  // A button that was clicked keeps no focus in the header and the label view: the space bar is an answer there.
+  // A clicked button in the header or the label view does not take the focus: the space bar is an answer there.
   for (const place of [$("header"), $("#label")]) {
     place.addEventListener("mousedown", (event) => { if (event.target.closest("button")) event.preventDefault(); });
   }

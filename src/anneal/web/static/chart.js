@@ -1,4 +1,4 @@
-// A plain line chart with an optional band around the line and an optional band to aim at. Shares: 0 … 1 upwards.
+// A line chart of shares from 0 to 1, with an optional band around the line and an optional band to aim at.
 import { percent } from "./dom.js";
 
 const SPACE = "http://www.w3.org/2000/svg";

@@ -1,4 +1,4 @@
-// The pairs before, at and after the one being shown. No DOM, no network: see label.js and outbox.js for those.
+// The pairs before and after the one that is shown. No DOM and no network (those are in label.js and outbox.js).
 
 /** The same for (a, b) and (b, a). */
 export const pairId = (a, b) => (a < b ? `${a}-${b}` : `${b}-${a}`);
@@ -11,27 +11,27 @@ export class Deck {
   next = [];
   past = [];       // { key, verdict, pair } of this tab's answers that stand, oldest first
 
-  /** The server's list is the truth about what comes next, except for what unsent events are about to change.
-      The pair being shown stays, whatever the list says. */
+  /** Takes the server's list of what comes next, corrected by events that are not sent yet. The pair that is
+      shown stays. */
   renew(questions, { closed, reopened }) {
     const known = new Map(this.next.map((pair) => [pair.id, pair]));
     const listed = questions.map((question) => known.get(pairId(question.a, question.b)) ?? newPair(question));
     const still = new Set(listed.map((pair) => pair.id));
-    // Pairs that an undo pushed back come first; the server may not know yet that they are open.
+    // Pairs that an undo moved back come first; the server may not know yet that they are open.
     const back = this.next.filter((pair) => pair.back && (still.has(pair.id) || reopened.has(pair.id)));
     const taken = new Set(closed);
     if (this.shown) taken.add(this.shown.id);
     this.next = [...back, ...listed].filter((pair) => !taken.has(pair.id) && taken.add(pair.id));
   }
 
-  /** The pair being shown was answered. */
+  /** The shown pair was answered. */
   answer(key, verdict) {
     this.past.push({ key, verdict, pair: this.shown });
     this.shown.back = false;
     this.shown = null;
   }
 
-  /** Shows the first pair whose images are there; none if there is none. */
+  /** Shows the first pair whose images are loaded; null if there is none. */
   advance() {
     const index = this.next.findIndex((pair) => pair.ready);
     this.shown = index < 0 ? null : this.next.splice(index, 1)[0];
@@ -45,7 +45,7 @@ export class Deck {
     return last;
   }
 
-  /** Shows this pair now; the one being shown goes back to the front. */
+  /** Shows this pair now; the one that was shown comes next. */
   show(question) {
     const id = pairId(question.a, question.b);
     if (this.shown?.id === id) return;

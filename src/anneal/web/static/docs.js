@@ -4,7 +4,7 @@ import { $, el, fill, setText, table } from "./dom.js";
 
 const METHODS = ["get", "post", "put", "patch", "delete"];
 
-/** A schema as the shape of its JSON; references are followed, but not for ever. */
+/** A schema as the shape of its JSON; references are followed to a limited depth. */
 function shape(schema, root, indent = "", depth = 0) {
   if (!schema || depth > 8) return "…";
   const inner = (part, pad = indent) => shape(part, root, pad, depth + 1);

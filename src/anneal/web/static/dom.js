@@ -1,4 +1,4 @@
-// Making and filling elements, and saying things to the person. Text always goes in as text, never as markup.
+// Makes and fills elements, and shows messages. Text goes in as text, never as markup.
 
 export const $ = (selector, root = document) => root.querySelector(selector);
 
@@ -19,7 +19,7 @@ export function el(tag, props = {}, ...children) {
 
 export const fill = (node, ...children) => node.replaceChildren(...children.filter(present));
 
-/** Writes only what changed, so that nothing is laid out or read aloud twice. */
+/** Writes only changed text, so that nothing is laid out or read aloud twice. */
 export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
@@ -42,7 +42,7 @@ export function table(caption, heads, rows) {
       el("tr", {}, el("th", { scope: "row" }, first), ...rest.map((cell) => el("td", {}, cell))))));
 }
 
-/** Something went wrong, or needs to be read: stays until dismissed. */
+/** A message that stays until it is dismissed. */
 export function notice(text) {
   const shown = [...$("#notice").children].find((note) => note.firstChild.textContent === text);
   if (shown) return;
@@ -60,7 +60,7 @@ export function enlarge(source, name) {
   if (!dialog.open) dialog.showModal();
 }
 
-/** Asks for one line of text; null if the person changed their mind. */
+/** Asks for one line of text; null if that was cancelled. */
 export function askText({ title, label, value }) {
   const dialog = $("#prompt"), input = $("#prompt-input");
   setText($("#prompt-title"), title);

@@ -1,4 +1,4 @@
-// A grid of all images of which only the visible rows are in the document; works for 100 000 and more.
+// A grid of all images. Only the visible rows are in the document, so it works for 100 000 images and more.
 import { api, thumbUrl } from "./api.js";
 import { el } from "./dom.js";
 
@@ -14,7 +14,7 @@ export function wantName(id) {
   if (!pages.has(page)) {
     pages.set(page, api(`/api/names?offset=${page * PAGE}&limit=${PAGE}`).then((data) => {
       data.names.forEach((name, index) => names.set(page * PAGE + index, name));
-    }).catch(() => pages.delete(page)));       // to be tried again when it is next in view
+    }).catch(() => pages.delete(page)));       // tried again when it is next in view
   }
   return pages.get(page);
 }
@@ -37,7 +37,7 @@ export function makeGrid(box, open) {
     const side = rowHeight - GAP;
     cell.style.width = cell.style.height = `${side}px`;
     cell.style.transform = `translate(${(id % columns) * rowHeight}px, ${Math.floor(id / columns) * rowHeight}px)`;
-    button.tabIndex = id === active ? 0 : -1;     // one stop for Tab; arrows do the rest
+    button.tabIndex = id === active ? 0 : -1;     // Tab stops once; arrow keys move within
   }
 
   function layOut() {
@@ -61,7 +61,7 @@ export function makeGrid(box, open) {
     const last = Math.min(total, (Math.ceil((top + box.clientHeight) / rowHeight) + OVERSCAN) * columns);
     for (const [id, made] of cells) {
       if ((id >= first && id < last) || made.button === document.activeElement) continue;
-      made.image.removeAttribute("src");          // stops a download nobody will see
+      made.image.removeAttribute("src");          // stops the download
       made.cell.remove();
       cells.delete(id);
     }
@@ -74,11 +74,11 @@ export function makeGrid(box, open) {
     }
     for (const [id, made] of cells) place(id, made);
     if (!cells.has(active) && cells.has(first)) cells.get(first).button.tabIndex = 0;
-    // While somebody flies through the archive, fetch nothing until they slow down.
+    // While somebody scrolls fast, fetch nothing until they slow down.
     clearTimeout(timer);
-    const flying = Math.abs(top - drawnAt) > box.clientHeight;
+    const fast = Math.abs(top - drawnAt) > box.clientHeight;
     drawnAt = top;
-    timer = setTimeout(fetchVisible, flying ? 120 : 0);
+    timer = setTimeout(fetchVisible, fast ? 120 : 0);
   }
 
   function fetchVisible() {

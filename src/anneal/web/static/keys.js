@@ -1,4 +1,4 @@
-// Which key does what: defaults, the person's own choice (kept in localStorage) and the table that changes it.
+// Which key does what: the defaults, the person's own keys (in localStorage), and the table that changes them.
 import { emit, keep } from "./api.js";
 import { $, announce, el, fill } from "./dom.js";
 
@@ -40,7 +40,7 @@ export function comboOf(event) {
   const latin = /^Key([A-Z])$/.exec(event.code ?? "");
   if (key.length === 1) key = latin && key > "~" ? latin[1].toLowerCase() : key.toLowerCase();   // e.g. Cyrillic layouts
   const control = event.ctrlKey || event.metaKey;
-  // Shift is part of how "?" and "+" are typed, so it counts only with named keys and other modifiers.
+  // "?" and "+" are typed with Shift, so Shift counts only with named keys and other modifiers.
   const shift = event.shiftKey && (key.length > 1 || control || event.altKey);
   return [control && "Ctrl", event.altKey && "Alt", shift && "Shift", key].filter(Boolean).join("+");
 }
@@ -64,7 +64,7 @@ function change(next) {
 
 function bind(action, combo) {
   const next = Object.fromEntries(Object.entries(bound).map(([name, keys]) => [name, keys.filter((key) => key !== combo)]));
-  next[action].push(combo);          // a key does one thing: it moves here from wherever it was
+  next[action].push(combo);          // a key does one thing: it is removed elsewhere
   change(next);
 }
 
@@ -102,7 +102,7 @@ function listen(action) {
     bind(action, combo);
     finish(`${pretty(combo)} now means ${ACTIONS[action][0]}`);
   }, true);
-  on("cancel", (event) => event.preventDefault());      // Escape ends the waiting, not the dialog
+  on("cancel", (event) => event.preventDefault());      // Escape ends the waiting; the dialog stays open
   on("pointerdown", giveUp, true);
   on("close", giveUp);
   capture = action;

@@ -1,4 +1,4 @@
-// The label view: shows a pair, takes the verdict, shows the next in the same frame.
+// The label view: shows a pair, takes the verdict, shows the next pair in the same frame.
 import { api, connection, imageUrl, on, store } from "./api.js";
 import { Deck } from "./deck.js";
 import { $, announce, askText, count, fill, notice, number, percent, setBar, setText } from "./dom.js";
@@ -6,27 +6,28 @@ import { keysOf, pretty } from "./keys.js";
 import { poll, put, unsent, want } from "./outbox.js";
 import { zoomable } from "./zoom.js";
 
-const FEW = 4, AT_ONCE = 2, KEPT = 20;     // pairs below which to ask for more, loaded at once, kept loaded for undo
+const FEW = 2, AT_ONCE = 2, KEPT = 20;     // pairs: fewer than this ask for more, loaded at once, kept loaded for undo
 const SWIPES = { right: "similar", left: "dissimilar", up: "unsure" };
 const deck = new Deck();
 const stage = $("#stage"), left = $("#label-left"), right = $("#label-right");
 const zoom = zoomable(stage, (way, event) => answer(SWIPES[way], event));
 
-let active = false, asked = false;         // asked: the server has said what there is to ask
+let active = false, asked = false;         // asked: a list of questions has come
 let shownAt = 0, paintedAt = 0, awayAt = null;
 window.annealPaint = [];
 
 // ---- images ----
 
-/** decoding=sync: the frame that first holds the element also holds its picture. */
+/** decoding=sync: the first frame with the element shows its picture too. */
 function newImage(id, alt) {
   return Object.assign(new Image(), { alt, draggable: false, decoding: "sync", src: imageUrl(id) });
 }
 
 const imagesOf = (pair) => (pair.images ??= [newImage(pair.a, "Left image"), newImage(pair.b, "Right image")]);
 
-/** Loads what is shown and what comes next, a few at a time, so that answers do not queue behind images. */
+/** Loads the shown pair and the next ones, a few at a time, so that answers do not wait behind images. */
 function pump() {
+  document.body.dataset.ahead = deck.next.filter((pair) => pair.ready).length;
   const pairs = deck.shown ? [deck.shown, ...deck.next] : deck.next;
   let loading = pairs.filter((pair) => pair.loading).length;
   for (const pair of pairs) {
@@ -55,7 +56,7 @@ async function load(pair) {
 
 // ---- showing ----
 
-/** rAF comes before the paint, a message sent from it after: the moment at which the pair can be seen. */
+/** An animation frame comes before the paint; a message sent in it comes after, when the pair can be seen. */
 function afterPaint(then) {
   requestAnimationFrame(() => {
     const { port1, port2 } = new MessageChannel();
@@ -75,7 +76,7 @@ function mount() {
   }
 }
 
-/** Puts the deck's pair on the stage; event: the key press or touch that led to it, for the time it took. */
+/** Shows the deck's pair; event: the key press or touch before it, to measure how long it took. */
 function show(event) {
   const pair = deck.shown;
   zoom.reset();
@@ -122,7 +123,7 @@ function undo(event) {
     show(event);
     announce("Undone");
   } else {
-    put({ undoes: null });       // from before this page was opened: the server names the pair
+    put({ undoes: null });       // an answer from before this page was opened: the server names the pair
     if (connection.kind !== "up") announce("It will be undone when the server is back");
   }
 }
@@ -153,7 +154,7 @@ on("annotator", () => {
   if (active) want();
 });
 
-// ---- time away is not time looked ----
+// ---- time away does not count as time looked ----
 
 function away() { awayAt ??= performance.now(); }
 function returned() {
@@ -162,20 +163,17 @@ function returned() {
   awayAt = null;
 }
 
-// ---- words around the images ----
+// ---- text around the images ----
 
 /** What to say when there is no pair to show. */
 export function emptyWords(state, { kind }, isAsked, loading) {
-  const { machine, standing } = state;
+  const { machine, others } = state;
   if (kind !== "up") return ["Waiting for the server", "Labelling goes on as soon as it is back."];
   if (loading) return ["Loading the next images…", ""];
   if (!isAsked) return ["Fetching questions…", ""];
-  const coming = `New questions are on their way. ${machine.text}`;
-  if (machine.state === "learning") return ["The machine is learning from your answers", coming];
-  if (machine.state === "restarting") return ["The machine is starting again", coming];
-  if (machine.state !== "idle") return ["The machine is not running", `There are no new questions until it does. ${machine.text}`];
-  if (standing.queued > 0) return ["No question for you right now", "The open ones are being answered by others. This page keeps looking."];
-  return ["Everything is settled", `There is no open question left. ${machine.text}`];
+  if (others > 0) return ["No question for you right now", "The open pairs are on other screens. This page keeps looking."];
+  if (machine.state === "learning") return ["The machine is learning from your answers", "New questions may follow."];
+  return ["Everything is settled", `There is no open pair left. ${machine.text}`];
 }
 
 function drawEmpty() {
@@ -197,7 +195,7 @@ function drawStatus() {
   const { standing, machine, share, aim, yours, advice } = state;
   const { tally } = unsent();
   const sum = (name) => Math.max(0, standing[name] + tally[name]);
-  setText($("#criterion"), state.criterion ? `— ${state.criterion}` : "— nobody has written down yet what counts as similar");
+  setText($("#criterion"), state.criterion ? `— ${state.criterion}` : "— what counts as similar is not written down yet");
   $("#criterion").title = state.criterion;
   setText($("#tally"), count(sum("answers"), "answer"));
   $("#tally").dataset.answers = sum("answers");
@@ -215,8 +213,8 @@ function drawStatus() {
   const bar = $("#machine-bar");
   bar.classList.toggle("still", !busy);
   if (busy) setBar(bar, machine.done, machine.total); else setBar(bar, machine.fresh, machine.needed || 1);
-  $("#clashes").hidden = !standing.contradictions;         // a link without words is none
-  setText($("#clashes"), count(standing.contradictions, "contradiction"));
+  $("#contradicting").hidden = !standing.contradictions;      // a link without text must not be there
+  setText($("#contradicting"), count(standing.contradictions, "contradiction"));
   $("#stop").hidden = !advice?.stop;
   setText($("#stop"), advice?.stop ? advice.text : "");
   $("#stop").title = advice?.stop ? advice.text : "";
@@ -272,7 +270,7 @@ export function start() {
   on("state", (state) => {
     drawStatus();
     drawEmpty();
-    if (active && state.standing.rounds !== round) want();      // what was fetched ahead belongs to the old round
+    if (active && state.standing.rounds !== round) want();      // the pairs loaded ahead are of the old round
     round = state.standing.rounds;
   });
   on("outbox", drawStatus);
@@ -281,7 +279,7 @@ export function start() {
   setInterval(() => {
     if (!active || document.hidden || connection.kind !== "up") return;
     if (deck.next.length < FEW) want();
-    if (!deck.shown) poll().catch(() => {});     // the page's own clock deals with a lost connection
+    if (!deck.shown) poll().catch(() => {});     // app.js polls too, and shows a lost connection
   }, 1000);
   mount();
   drawKeyHints();

@@ -1,10 +1,10 @@
-// The outbox: answers, undos and corrections wait here (and in localStorage) until the server has named them done.
-// One loop does all sending *and* all asking for questions, so a list of questions is never older than what was
-// acknowledged before it: what is still pending here is exactly what that list does not know of.
+// The outbox: answers, undos and corrections wait here (and in localStorage) until the server has confirmed them.
+// One loop sends them *and* asks for questions. So a list of questions includes the effect of everything that was
+// confirmed before it, and what is still pending here is exactly what it does not include.
 import { accept, api, ApiError, connectionLost, emit, keep, setConnection, store, who } from "./api.js";
 import { pairId } from "./deck.js";
 
-const SPACE = "anneal.out/", BATCH = 50, AHEAD = 8, FIRST_DELAY = 500, LAST_DELAY = 5000;
+const SPACE = "anneal.out/", BATCH = 50, AHEAD = 3, FIRST_DELAY = 500, LAST_DELAY = 5000;
 const pending = [];        // in the order of sending
 let lastSlot = 0, unsaved = false;
 let running = false, wanted = false, failing = false, delay = FIRST_DELAY, batchSize = BATCH;
@@ -20,11 +20,11 @@ export function newKey() {
   return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join("-");
 }
 
-// ---- which tab is this: a duplicated tab copies sessionStorage, so the id counts only with its lock ----
+// ---- the id of this tab: a duplicated tab copies sessionStorage, so an id needs a lock ----
 
 const lockName = (holder) => `anneal/${holder}`;
 
-/** True if this tab now holds that id, for as long as it lives. */
+/** True if this tab now holds that id, until it is closed. */
 function hold(holder) {
   if (!navigator.locks) return Promise.resolve(true);
   return new Promise((resolve) => {
@@ -38,7 +38,7 @@ function hold(holder) {
 async function claimHolder() {
   let holder = null;
   try { holder = sessionStorage.getItem("anneal.holder"); } catch { /* blocked */ }
-  for (let tries = 0; holder && tries < 4; tries += 1) {         // a reload may race with its former self's end
+  for (let tries = 0; holder && tries < 4; tries += 1) {         // after a reload the old page may still hold it
     if (await hold(holder)) return holder;
     await new Promise((resolve) => setTimeout(resolve, 100));
   }
@@ -48,7 +48,7 @@ async function claimHolder() {
   return holder;
 }
 
-// ---- what is stored: one item per event, so that tabs never rewrite each other's ----
+// ---- what is stored: one item per event, so that tabs do not overwrite each other ----
 
 function stored() {
   let slots = [];
@@ -68,13 +68,13 @@ export async function openOutbox() {
   addEventListener("beforeunload", (event) => { if (unsaved && pending.length) event.preventDefault(); });
 }
 
-/** Takes over what tabs that are gone left unsent. */
+/** Takes over the unsent events of closed tabs. */
 function adopt() {
   const known = new Set(pending.map((entry) => entry.slot));
   const left = stored().filter((entry) => entry.holder !== store.holder && !known.has(entry.slot));
   for (const holder of new Set(left.map((entry) => entry.holder))) {
     if (navigator.locks) hold(holder).then((held) => held && take(holder));
-    // Without locks nobody knows who is alive; sending twice is harmless, so only leave the others time to do it.
+    // Without locks it is not known which tabs are open. Sending twice is harmless: wait, so that they can send.
     else take(holder, Date.now() - 30000);
   }
 }
@@ -88,7 +88,7 @@ function take(holder, before = Infinity) {
 
 // ---- putting in ----
 
-/** note: what the page itself needs to know about the event ({ pair: [a, b], verdict }); it is not sent. */
+/** note: what the page needs to know about the event ({ pair: [a, b], verdict }); it is not sent. */
 export function put(event, note = {}) {
   lastSlot = Math.max(lastSlot + 1, Date.now());
   const entry = { ...note, event: { key: newKey(), ...event }, annotator: store.annotator,
@@ -104,7 +104,7 @@ export function put(event, note = {}) {
 const ours = () => pending.filter((entry) => entry.campaign === store.state?.id);
 export const unsentCount = () => ours().length;
 
-/** What the events not yet acknowledged will have done: pairs closed and reopened, changes of the tally. */
+/** What the unconfirmed events will change: pairs closed, pairs reopened, counts. */
 export function unsent() {
   const closed = new Set(), reopened = new Set();
   const tally = { answers: 0, similar: 0, dissimilar: 0, unsure: 0 };
@@ -125,13 +125,13 @@ export const corrections = () =>
 
 // ---- sending ----
 
-/** Asks for a fresh list of questions, after everything that is pending. */
+/** Asks for a new list of questions, after everything that is pending. */
 export function want() {
   wanted = true;
   wake();
 }
 
-/** Always in a task of its own: a key press does not wait for it, and a loop that is just ending has ended by then. */
+/** In a task of its own: a key press does not wait for it, and a loop that is ending has ended by then. */
 const wake = () => setTimeout(flush, 0);
 
 async function flush() {
@@ -151,7 +151,7 @@ function nextBatch() {
 async function step() {
   let batch = [];
   try {
-    if (failing) await poll();           // what came back may be the server of another campaign
+    if (failing) await poll();           // the server may serve another campaign now
     batch = nextBatch();
     if (!batch.length && !wanted) {
       batchSize = BATCH;
@@ -195,7 +195,7 @@ async function send(batch) {
   }
   const named = new Map(reply.done.map((result) => [result.key, result]));
   const done = batch.filter((entry) => named.has(entry.event.key));
-  if (!done.length) throw new ApiError(0, "The server did not acknowledge any answer.");
+  if (!done.length) throw new ApiError(0, "The server did not confirm any answer.");
   done.forEach(drop);
   for (const entry of done) emit("done", { entry, result: named.get(entry.event.key) });
   accept(reply.state);
@@ -216,7 +216,7 @@ function drop(entry) {
   keep.remove(entry.slot);
 }
 
-/** The server cannot read an event: find out which, set it aside (kept, not sent again) and say so. */
+/** The server cannot read an event: find out which one, keep it apart, do not send it again, and say so. */
 function refuse(batch, error) {
   if (batch.length > 1) { batchSize = 1; return; }
   const [entry] = batch;
@@ -226,7 +226,7 @@ function refuse(batch, error) {
   emit("done", { entry, result: { key: entry.event.key, error: error.message } });
 }
 
-/** Fetches the state; an answer on its way brings a newer one itself, so then this one is dropped. */
+/** Fetches the state. The reply to an answer brings a newer one, so while one is on its way this one is dropped. */
 export async function poll() {
   if (posting) return;
   const before = posts;
@@ -234,7 +234,7 @@ export async function poll() {
   if (posts === before) accept(state);
 }
 
-/** For the page's clock: polls, and says whether the server is there. */
+/** Polls, and notes whether the server is there. */
 export async function heartbeat() {
   try {
     await poll();

@@ -1,4 +1,4 @@
-// The progress view: what the answers have brought so far, and what the estimate rests on.
+// The progress view: how good each model is, by which answers, and who gave them.
 import { api, on } from "./api.js";
 import { lineChart } from "./chart.js";
 import { $, count, el, fill, number, percent, setText, table } from "./dom.js";
@@ -6,7 +6,7 @@ import { $, count, el, fill, number, percent, setText, table } from "./dom.js";
 const AXES = { answers: "answers", bits: "bits of information", minutes: "minutes of work" };
 let active = false, data = null, text = "", rounds = null, turn = 0;
 
-const roundName = (round) => (round < 0 ? "before any lesson" : `round ${round}`);
+const roundName = (round) => (round < 0 ? "before training" : `round ${round}`);
 const known = (value) => typeof value === "number";
 const share = (value) => (known(value) ? percent(value) : "–");
 const plain = (value) => (known(value) ? number(value) : "–");
@@ -28,9 +28,9 @@ function drawCharts() {
   if (!data || !$("#charts").clientWidth) return;
   const axis = $("#axis").value, xLabel = AXES[axis];
   fill($("#charts"),
-    figure("Estimated P@5", "Share of the five nearest images that are truly similar, with its 95 % band.",
+    figure("Estimated P@5", "Share of the five nearest images that are similar, with its 95 % band.",
       pointsOf(data.models, axis, ["p5", "low", "high"]), { xLabel }),
-    figure("Precision of “similar”", "How often the machine is right when it calls two images similar, with its 95 % band.",
+    figure("Precision of “similar”", "How often the model is right when it calls two images similar, with its 95 % band.",
       pointsOf(data.models, axis, ["precision", "precision_low", "precision_high"]), { xLabel }),
     figure("Share of similar answers", data.aim
       ? `Per round. Questions are chosen so that it stays between ${percent(data.aim[0])} and ${percent(data.aim[1])}.` : "Per round.",
@@ -39,15 +39,15 @@ function drawCharts() {
 }
 
 function draw() {
-  const { models, held_back: held, advice, people, agreement } = data;
-  setText($("#advice"), advice ? advice.text : "There is no advice yet: it needs a few rounds of answers.");
+  const { models, heldout, advice, people, agreement } = data;
+  setText($("#advice"), advice ? advice.text : "There is no advice: it needs held-out questions, and this campaign has none.");
   $("#advice").classList.toggle("stop", Boolean(advice?.stop));
   setText($("#refusal"), data.refusal);
   $("#refusal").hidden = !data.refusal;
-  setText($("#basis"), held > 0
-    ? `The estimates are made from ${count(held, "held-back question")} drawn at random, whose answers the machine never `
-      + "learns from. The fewer they are, the wider the band."
-    : "There is no estimate yet: it is made from held-back questions drawn at random, and none has been answered so far.");
+  setText($("#basis"), heldout > 0
+    ? `The estimates come from ${count(heldout, "held-out answer")}: their pairs are drawn at random, and the machine never `
+      + "learns from them. With fewer answers the band is wider."
+    : "There is no estimate yet. It comes from held-out questions, drawn at random, and none has been answered.");
   drawCharts();
   fill($("#numbers"), table("Models", ["Model", "Answers", "Bits", "Minutes", "P@5", "95 % band", "Precision of similar", "95 % band"],
     models.map((model) => [roundName(model.round), plain(model.answers), plain(model.bits), plain(model.minutes), share(model.p5),
@@ -64,7 +64,7 @@ async function load() {
   const mine = ++turn;
   try {
     const fresh = await api("/api/progress");
-    if (mine !== turn || JSON.stringify(fresh) === text) return;     // drawn already: leave it and the focus alone
+    if (mine !== turn || JSON.stringify(fresh) === text) return;     // drawn already
     [data, text] = [fresh, JSON.stringify(fresh)];
     draw();
   } catch (error) {

@@ -1,4 +1,4 @@
-// The review view: all answers, contradictions on top, every verdict changeable in place.
+// The review view: contradictions, then all answers; every verdict can be changed here.
 import { api, imageUrl, on, store, thumbUrl } from "./api.js";
 import { $, count, el, enlarge, fill, notice, number, setText } from "./dom.js";
 import { corrections, put } from "./outbox.js";
@@ -6,7 +6,7 @@ import { corrections, put } from "./outbox.js";
 const PAGE = 50;
 const VERDICTS = [["similar", "Similar"], ["dissimilar", "Dissimilar"], ["unsure", "Unsure"], ["none", "Withdraw"]];
 const when = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
-let active = false, turn = 0, clashTurn = 0, loaded = 0, clashes = 0, typing = 0;
+let active = false, turn = 0, contradictionTurn = 0, loaded = 0, contradictions = 0, typing = 0;
 
 // ---- one answer ----
 
@@ -19,7 +19,7 @@ function thumb(id, name) {
 function words({ annotator, answered, looked, score, doubt }) {
   const date = new Date(answered * 1000);
   return [annotator, " · ", el("time", { datetime: date.toISOString() }, when.format(date)),
-    looked !== null && ` · looked ${(looked / 1000).toFixed(1)} s`, score !== null && ` · model’s score ${score.toFixed(2)}`,
+    looked !== null && ` · looked ${(looked / 1000).toFixed(1)} s`, score !== null && ` · similarity ${score.toFixed(2)}`,
     doubt > 0 && el("strong", {}, " · the model disagrees")];
 }
 
@@ -51,7 +51,7 @@ function correct(id, verdict) {
 
 on("done", ({ entry: { event }, result }) => {
   if (!("of" in event) || !active) return;
-  if (result.error) reload();                        // label.js says what was wrong; show what stands
+  if (result.error) reload();                        // label.js says what was wrong
   else if (!corrections().has(event.of)) press(event.of, result.verdict ?? event.verdict);
   loadContradictions();
 });
@@ -59,18 +59,18 @@ on("done", ({ entry: { event }, result }) => {
 // ---- contradictions ----
 
 async function loadContradictions() {
-  const mine = ++clashTurn;
-  const found = await api("/api/contradictions").catch(() => null);       // the banner speaks of lost connections
-  if (!found || mine !== clashTurn) return;
+  const mine = ++contradictionTurn;
+  const sets = await api("/api/contradictions").catch(() => null);       // the banner tells of a lost connection
+  if (!sets || mine !== contradictionTurn) return;
   const box = $("#contradictions"), inside = box.contains(document.activeElement);
   const focused = document.activeElement;
   const again = inside && focused.dataset.verdict
     && `#cards [data-id="${focused.closest("[data-id]").dataset.id}"] [data-verdict="${focused.dataset.verdict}"]`;
-  fill($("#cards"), ...found.map(({ answers }, index) =>
+  fill($("#cards"), ...sets.map(({ answers }, index) =>
     el("article", { class: "contradiction", "aria-label": `Contradiction ${index + 1}` },
       ...answers.map((row) => answerRow(row, "claim", "div")))));
-  box.hidden = !found.length;
-  if (inside) ((again && $(again)) || (found.length ? $("h2", box) : $("#review"))).focus();
+  box.hidden = !sets.length;
+  if (inside) ((again && $(again)) || (sets.length ? $("h2", box) : $("#review"))).focus();
 }
 
 // ---- the list ----
@@ -92,7 +92,7 @@ async function load(offset) {
   try {
     const page = await fetchPage(filters(), offset);
     if (mine !== turn) return;
-    // New answers push the pages on meanwhile: a row may come twice.
+    // New answers move the pages on, so a row may come twice.
     const known = new Set(offset ? [...list.children].map((row) => row.dataset.id) : []);
     const rows = page.answers.filter((row) => !known.has(String(row.id))).map((row) => answerRow(row, "answer", "li"));
     if (offset) list.append(...rows); else fill(list, ...rows);
@@ -153,8 +153,8 @@ export function start() {
   $("#more-answers").addEventListener("click", () => load(loaded));
   $("#again").addEventListener("click", askAgain);
   on("state", ({ standing }) => {
-    if (active && standing.contradictions !== clashes) loadContradictions();
-    clashes = standing.contradictions;
+    if (active && standing.contradictions !== contradictions) loadContradictions();
+    contradictions = standing.contradictions;
   });
 }
 

@@ -1,10 +1,10 @@
-// The search view: all images, or the nearest to a query (an image of the archive or a file), refined by + and −.
+// The search view: all images, or the nearest to a query (an image of the archive, or a file), refined by + and −.
 import { api, imageUrl, on, store, thumbUrl } from "./api.js";
 import { $, count, el, enlarge, fill, notice, number, setText, sleep } from "./dom.js";
 import { learnName, makeGrid, nameOf, wantName } from "./grid.js";
 
 const LARGEST = 32 * 1024 * 1024, STEP = 60, POLL = 300;
-let active = false, turn = 0, k = STEP, cutoff = null, threshold = null;
+let active = false, turn = 0, k = STEP, cutoff = null, modelCutoff = null;
 let query = null;         // { image: id } or { upload: qid }, with plus and minus: arrays of ids
 let answered = null;      // the query whose results are drawn
 const grid = makeGrid($("#grid"), (id) => { location.hash = `#search/${id}`; });
@@ -59,13 +59,12 @@ async function find() {
     if (!current()) return;
     answered = asking;
     drawResults(data);
-    const untaught = data.round === null || data.round < 0;
-    say(untaught ? "Nearest for the machine before any lesson" : `Nearest for the machine of round ${data.round}`);
+    say(data.round === null ? "By the model before training" : `By the model of round ${data.round}`);
   } catch (error) {
     if (!current()) return;
     say("");
     setText($("#shown-count"), "");
-    notice(error.status === 404 && asking.upload ? "That image is no longer known here. Drop it again." : error.message);
+    notice(error.status === 404 && asking.upload ? "That image is no longer here. Drop it again." : error.message);
   } finally {
     if (current()) results.removeAttribute("aria-busy");
   }
@@ -95,7 +94,7 @@ async function upload(file) {
   try {
     const type = file.type || "application/octet-stream";
     const { id } = await api("/api/queries", { method: "POST", body: file, type, timeout: 120000 });
-    if (!active) return;                               // gone elsewhere meanwhile
+    if (!active) return;                               // another view is open now
     if (query?.upload === id) find(); else location.hash = `#search/q-${id}`;
   } catch (error) {
     say("");
@@ -108,7 +107,7 @@ function refine(id, into) {
   const without = (list) => list.filter((one) => one !== id);
   const had = query[into].includes(id);
   query = { ...query, [out]: without(query[out]), [into]: had ? without(query[into]) : [...query[into], id] };
-  history.replaceState(null, "", address(query));      // refining is no step of its own for "back"
+  history.replaceState(null, "", address(query));      // "back" skips refinements
   find();
 }
 
@@ -116,13 +115,13 @@ function refine(id, into) {
 
 function drawQuery() {
   const image = $("#query-image");
-  if (query.upload && !sameTarget(query, answered)) image.removeAttribute("src");      // not there before it is encoded
+  if (query.upload && !sameTarget(query, answered)) image.removeAttribute("src");      // there is none before it is encoded
   else image.src = queryImage(query);
   const chips = [...query.plus.map((id) => [id, "plus", "+"]), ...query.minus.map((id) => [id, "minus", "−"])];
   $("#refined").hidden = !chips.length;
   const remove = (id, into) => {
     refine(id, into);
-    ($("#chips button") ?? $("#search")).focus();      // the pressed button went with its chip
+    ($("#chips button") ?? $("#search")).focus();      // the pressed button is gone
   };
   const draw = () => {
     setText($("#query-name"), queryName(query));
@@ -153,24 +152,24 @@ function resultItem({ id, name, score }) {
 }
 
 function drawResults(data) {
-  // The pressed button is about to be replaced: find its successor, so that the keyboard does not lose its place.
+  // The pressed button is about to be replaced: move the focus to the new one.
   const focused = document.activeElement?.closest?.("#results [data-refine]");
   const again = focused && `#results [data-image="${focused.closest("li").dataset.image}"] [data-refine="${focused.dataset.refine}"]`;
   for (const { id, name } of data.results) learnName(id, name);
   fill($("#results"), ...data.results.map(resultItem));
   if (again) ($(again) ?? $("#search")).focus();
-  threshold = data.threshold;
+  modelCutoff = data.threshold;
   const lowest = Math.min(0, ...data.results.map((result) => result.score));
   const highest = Math.max(1, ...data.results.map((result) => result.score));
   const slider = $("#cutoff");
   slider.min = lowest < 0 ? Math.floor(lowest) : 0;
   slider.max = Math.ceil(highest);
   slider.value = cutoff ?? slider.min;
-  const mark = $("#threshold-mark");
-  mark.hidden = $("#threshold").hidden = threshold === null || threshold === undefined;
+  const mark = $("#cutoff-mark");
+  mark.hidden = $("#use-cutoff").hidden = modelCutoff === null;
   if (!mark.hidden) {
-    mark.style.left = `${((threshold - slider.min) / (slider.max - slider.min)) * 100}%`;
-    setText($("#threshold"), `Use the model’s own limit, ${threshold.toFixed(2)}`);
+    mark.style.left = `${((modelCutoff - slider.min) / (slider.max - slider.min)) * 100}%`;
+    setText($("#use-cutoff"), `Use the model’s cutoff, ${modelCutoff.toFixed(2)}`);
   }
   $("#more-results").hidden = data.results.length < k;
   drawCutoff();
@@ -199,13 +198,13 @@ export function start() {
   const view = $("#search"), input = $("#drop input");
   input.addEventListener("change", () => { upload(input.files[0]); input.value = ""; });
   const carriesFile = (event) => [...(event.dataTransfer?.types ?? [])].includes("Files");
-  // A file dropped beside the view would make the browser leave the page.
+  // Without this, a file dropped elsewhere makes the browser leave the page.
   for (const type of ["dragover", "drop"]) addEventListener(type, (event) => { if (carriesFile(event)) event.preventDefault(); });
   view.addEventListener("dragover", (event) => view.classList.toggle("dropping", carriesFile(event)));
   view.addEventListener("dragleave", (event) => { if (!view.contains(event.relatedTarget)) view.classList.remove("dropping"); });
   view.addEventListener("drop", (event) => { view.classList.remove("dropping"); upload(event.dataTransfer?.files[0]); });
   $("#cutoff").addEventListener("input", (event) => setCutoff(Number(event.target.value)));
-  $("#threshold").addEventListener("click", () => setCutoff(threshold));
+  $("#use-cutoff").addEventListener("click", () => setCutoff(modelCutoff));
   $("#more-results").addEventListener("click", () => { k += STEP; find(); });
   $("#query-large").addEventListener("click", () => enlarge(queryImage(query), queryName(query)));
   on("state", (state) => { if (active) grid.setTotal(state.images); });
@@ -216,15 +215,15 @@ export function enter(rest) {
   const fresh = !sameTarget(next, query);
   active = true;
   query = next;
-  turn += 1;                    // whatever was on its way is for another query
+  turn += 1;                    // replies on their way are for another query
   $("#grid").hidden = Boolean(query);
-  $("#found").hidden = !query;
+  $("#nearest").hidden = !query;
   setText($("#search-title"), query ? "Nearest images" : "All images");
   if (fresh) [k, cutoff] = [STEP, null];
   if (fresh) $("#search").scrollTop = 0;
   grid.setTotal(store.state.images);
   if (query) find(); else showAll();
-  // What had the focus is hidden now: give it to what replaced it.
+  // What had the focus is hidden now: move the focus to what replaced it.
   if (within && fresh) { if (query) $("#search").focus({ preventScroll: true }); else grid.focus(); }
 }
 

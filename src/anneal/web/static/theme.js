@@ -2,4 +2,4 @@
 try {
   const theme = localStorage.getItem("anneal.theme");
   if (theme) document.documentElement.dataset.theme = theme;
-} catch { /* storage is blocked: the system's theme it is */ }
+} catch { /* storage is blocked: use the system's theme */ }

@@ -1,9 +1,9 @@
-// Zoom and pan of both panes in step: one transform for the whole stage, by wheel, drag, pinch and keys.
+// Zooms and pans both images together, by wheel, drag, pinch and keys.
 
 const FULL = 1, DEEPEST = 16, SWIPE = 60;
 const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
 
-/** Which way a finger went, if it meant it. */
+/** The direction of a swipe; "" if it was too short or not straight. */
 export function swipeOf(dx, dy) {
   if (Math.abs(dx) >= SWIPE && Math.abs(dx) > 1.5 * Math.abs(dy)) return dx > 0 ? "right" : "left";
   if (-dy >= SWIPE && -dy > 1.5 * Math.abs(dx)) return "up";
@@ -21,7 +21,7 @@ export function zoomable(stage, onSwipe) {
   function apply(newScale, newX, newY) {
     const { clientWidth, clientHeight } = panes()[0];
     scale = clamp(newScale, FULL, DEEPEST);
-    const room = (size) => ((scale - 1) * size) / 2;       // how far an edge may go: up to the pane's own edge
+    const room = (size) => ((scale - 1) * size) / 2;       // an edge may move as far as the pane's edge
     x = clamp(newX, -room(clientWidth), room(clientWidth));
     y = clamp(newY, -room(clientHeight), room(clientHeight));
     stage.style.setProperty("--scale", scale);
@@ -30,7 +30,7 @@ export function zoomable(stage, onSwipe) {
     stage.classList.toggle("zoomed", scale > FULL);
   }
 
-  /** What is under the point (in the window) stays under it. */
+  /** What is under this point of the window stays there. */
   function zoomAt(factor, point) {
     const boxes = panes().map((pane) => pane.getBoundingClientRect());
     const box = boxes.find((one) => point.x >= one.left && point.x <= one.right && point.y >= one.top && point.y <= one.bottom) ?? boxes[0];
@@ -47,7 +47,7 @@ export function zoomable(stage, onSwipe) {
 
   stage.addEventListener("pointerdown", (event) => {
     if (event.button !== 0 || event.target.closest("a, button")) return;
-    try { stage.setPointerCapture(event.pointerId); } catch { /* the finger is gone already */ }
+    try { stage.setPointerCapture(event.pointerId); } catch { /* the finger was lifted already */ }
     fingers.set(event.pointerId, { x: event.clientX, y: event.clientY });
     const canSwipe = fingers.size === 1 && scale === FULL && event.pointerType !== "mouse";
     start = canSwipe ? { x: event.clientX, y: event.clientY } : null;

@@ -1,0 +1,52 @@
+"""Pictures and names of images."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from pathlib import Path
+
+from PIL import Image
+
+from anneal.campaign.campaign import Campaign
+from served import Site, page_of
+
+
+def test_images_are_served_by_id_and_nothing_else_is(site: Site, campaign: Campaign) -> None:
+    with Image.open(io.BytesIO(site("GET", "/api/images/7").body)) as large:
+        assert (large.format, large.size) == ("JPEG", (48, 48))
+    small = site("GET", "/api/thumbs/7")
+    with Image.open(io.BytesIO(small.body)) as image:
+        assert image.size == (160, 160)
+    assert "immutable" in small.headers["cache-control"]
+    assert (campaign.folder / "cache" / "pictures" / "small" / "0000" / "7.jpg").read_bytes() == small.body
+    for wrong in ("/api/images/120", "/api/images/-1", "/api/thumbs/99999999999999999999"):
+        assert site("GET", wrong).status == 404, wrong
+    for wrong in (
+        "/api/images/..%2F..%2Fcampaign.sqlite",
+        "/static/../app.py",
+        "/static/%2e%2e/app.py",
+        "/c",
+    ):
+        assert site("GET", wrong).status in (404, 422), wrong
+
+
+def test_names_come_in_the_order_of_the_ids(site: Site, campaign: Campaign) -> None:
+    names = site.get("/api/names?offset=118&limit=10")
+    assert (names["total"], names["names"]) == (120, list(campaign.archive().paths[118:]))
+
+
+def test_an_image_whose_file_is_gone_is_shown_from_its_stored_pixels(tmp_path: Path, made: Path) -> None:
+    folder = Path(shutil.copytree(made, tmp_path / "c"))
+    campaign = Campaign.open(folder)
+    where = campaign.store.settings()["archive"]
+    campaign.store.set(archive={**where, "root": str(tmp_path / "gone")})
+    campaign.close()
+    moved = Campaign.open(folder)
+    with page_of(moved) as site:
+        reply = site("GET", "/api/images/7")
+        with Image.open(io.BytesIO(reply.body)) as image:
+            assert image.size == (32, 32)
+        assert reply.headers["cache-control"] == "no-store"
+    moved.close()
+    assert not list((folder / "cache").rglob("*.jpg"))  # it is not kept in place of the image
