@@ -55,13 +55,15 @@ def data() -> Path:
 
 @pytest.fixture
 def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Training takes four steps: for tests about rounds, not about what is learnt in one."""
+    """A turn takes little time: for tests about rounds, not about what is learnt in one."""
+    from anneal.method import steering
     from anneal.network.train import Fit
 
     def at(depth: str, recipe: str, **settings: Any) -> Fit:
         return Fit(steps=4, anchored_images=8, **settings)
 
     monkeypatch.setattr(Fit, "at", at)
+    monkeypatch.setattr(steering, "SAMPLE", 2000)
 
 
 class OneProcess:
@@ -70,7 +72,8 @@ class OneProcess:
     def submit(self, work: Callable[..., None], *args: Any) -> Future[None]:
         future: Future[None] = Future()
         try:
-            future.set_result(work(*args))
+            work(*args)
+            future.set_result(None)
         except Exception as error:
             future.set_exception(error)
         return future

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from anneal.archive.catalog import Archive, open_archive
-from anneal.campaign import turn
+from anneal.campaign import heldout, turn
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.rounds import FROZEN
 from anneal.campaign.store import MACHINE, Purpose, Row
@@ -179,7 +179,7 @@ def scrambled(drawn: Path, small_archive: Archive, tmp_path_factory: pytest.Temp
 def test_the_learner_sees_no_class_but_what_the_oracle_says(
     strategy: str, game: Game, scrambled: Archive, tmp_path: Path
 ) -> None:
-    """The archive on disk gets other classes. The oracle and the score keep the true ones: the curve stays."""
+    """The archive on disk has other classes. The oracle and the score have the true ones: the curve stays."""
     blind = replace(game, archive=scrambled)
     assert blind.archive.labels != game.archive.labels
     assert np.array_equal(blind.archive.pixels, game.archive.pixels)
@@ -198,14 +198,14 @@ def test_the_learner_sees_no_class_but_what_the_oracle_says(
 def test_held_out_questions_and_leases_run_in_a_simulation(game: Game, tmp_path: Path) -> None:
     curve = game(tmp_path, player_of("place", 2, heldout=0.2, per_round=20))
     rows = rows_of(tmp_path)
-    heldout = [row for row in rows if row.purpose == Purpose.HELD_OUT]
-    assert 8 <= len(heldout) <= 12, "a fifth of 60"
+    measuring = [row for row in rows if row.purpose == Purpose.HELD_OUT]
+    assert 8 <= len(measuring) <= 12, "a fifth of 60"
     assert [row["bits"] for row in curve] == [20, 40, 60], "they are paid for"
     with closing(Campaign.open(tmp_path)) as campaign:
         drawn = set(campaign.rounds.heldout_pairs())
-        assert {row.pair for row in heldout} <= drawn
+        assert {row.pair for row in measuring} <= drawn
         learnt = {row.pair for row in campaign.evidence().rows}
-        assert not learnt & {row.pair for row in heldout}, "nothing is learnt from them"
+        assert not learnt & {row.pair for row in measuring}, "nothing is learnt from them"
         models = {model for model, _, _ in campaign.store.ranks()}
         assert models == {FROZEN, 0, 1, 2}, "they are ranked in every model"
         assert [lease.holder for lease in campaign.store.leases()] == [NAME]
@@ -238,7 +238,7 @@ def test_the_model_that_served_after_a_pinned_round_is_kept(
 ) -> None:
     """Old rounds are removed, but not the one that a figure shows, nor the model that served then."""
     served = {0: 0, 1: 0, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6}
-    monkeypatch.setattr(turn.heldout, "choose_serving", lambda campaign, number, drawn: served[number])
+    monkeypatch.setattr(heldout, "choose_serving", lambda campaign, number, drawn: served[number])
     game(tmp_path, player_of("random", 6, heldout=0.0, per_round=3), pinned=(1,))
     kept = sorted(folder.name for folder in (tmp_path / "rounds").iterdir())
     assert kept == ["0000", "0001", "0004", "0005", "0006", "frozen"]

@@ -47,11 +47,7 @@ class Campaign:
         self.folder = folder
         self.store = store
         self.mailbox = Mailbox(store)
-        self._log = Log()
-        self.rounds = Rounds(folder, store)
-        self._evidence: tuple[tuple[int, int], Evidence] | None = None
-        self._before: tuple[tuple[int, int, int], Relations] | None = None
-        self._labelled: tuple[int, Answers] | None = None
+        self._forget()
         saved = store.settings()
         try:
             known = {one.name for one in fields(Settings)}  # a later version may have saved more
@@ -63,6 +59,15 @@ class Campaign:
             raise CampaignError(f"{folder} holds a campaign that was not finished: run init again.") from None
         self.id = str(saved.get("id", ""))  # one of its own, whatever the folder is called
         self.strategy = chosen(self.settings) if strategy is None else strategy
+
+    def _forget(self) -> None:
+        """Nothing is read yet."""
+        self.rounds = Rounds(self.folder, self.store)
+        self._log = Log()
+        self._mark: tuple[int, int] | None = None  # of the store when the log was read
+        self._labelled: tuple[int, Answers] = (0, Answers.none())  # number of the last label, pairs of all
+        self._evidence: tuple[tuple[int, int], Evidence] | None = None
+        self._before: tuple[tuple[int, int, int], Relations] | None = None
 
     @classmethod
     def create(
@@ -207,7 +212,10 @@ class Campaign:
             if row is None:
                 raise UsageError(f"There is no answer {number}: look at the list again.")
             self.check([row.pair], [verdict])
-            self.store.add([replace(_event(row), verdict=int(verdict), entered=_by(by, row), key=key)])
+            event = replace(_event(row), verdict=int(verdict), entered=_by(by, row), key=key)
+            if verdict == UNKNOWN and row.purpose == Purpose.AGAIN:
+                event = replace(event, purpose=Purpose.CHOSEN)  # it is not to be asked again
+            self.store.add([event])
             return row.pair
 
     def again(self, numbers: Sequence[int], by: str = "me") -> int:
@@ -215,16 +223,10 @@ class Campaign:
         with self.transaction() as log:
             wanted = set(numbers)
             rows = [row for row in log.standing() if row.id in wanted]
-            self.store.add(
-                replace(
-                    _event(row),
-                    verdict=UNKNOWN,
-                    purpose=Purpose.AGAIN,
-                    round=self.rounds.current,
-                    entered=_by(by, row),
-                )
-                for row in rows
-            )
+            number = self.rounds.current
+            for row in rows:
+                event = replace(_event(row), verdict=UNKNOWN, purpose=Purpose.AGAIN, round=number)
+                self.store.add([replace(event, entered=_by(by, row))])
             return len({row.pair for row in rows})
 
     def is_round_over(self) -> bool:
@@ -239,39 +241,34 @@ class Campaign:
             with self.store.transaction():
                 yield self.log()
         except BaseException:
-            self._log = Log()
-            self.rounds = Rounds(self.folder, self.store)
-            self._evidence = None
-            self._before = None
-            self._labelled = None
+            self._forget()
             raise
 
     # -- what follows ----------------------------------------------------------------------------------
 
     def log(self) -> Log:
         """All events so far; only new ones are read from disk."""
-        self._log.extend(self.store.events(self._log.newest))
+        mark = self.store.mark
+        if mark is None or mark != self._mark:
+            self._log.extend(self.store.events(self._log.newest))
+            newest = self.store.newest_label()
+            if newest != self._labelled[0]:
+                drawn = label_pairs(self.store.labels(), self.settings.rng(Stream.LABEL_PAIRS))
+                self._labelled = newest, drawn
+            self._mark = mark
         return self._log
 
     def evidence(self) -> Evidence:
         """What is to be learnt from, and what follows from it."""
         log = self.log()
-        version = log.newest, self.store.newest_label()
+        version = log.newest, self._labelled[0]
         if self._evidence is None or self._evidence[0] != version:
             rows = [row for row in log.standing() if row.purpose != Purpose.HELD_OUT]
-            labels = self._label_pairs()
+            labels = self._labelled[1]
             rounds = np.array([row.round for row in rows] + [-1] * len(labels), dtype=np.int64)
-            every = answers_of(rows).then(labels)
-            closure = CLOSURES[self.settings.closure](self.size, every)
-            self._evidence = version, Evidence(rows, every, rounds, closure)
+            answers = answers_of(rows).then(labels)
+            self._evidence = version, Evidence(rows, answers, rounds, self._closure(answers))
         return self._evidence[1]
-
-    def _label_pairs(self) -> Answers:
-        newest = self.store.newest_label()
-        if self._labelled is None or self._labelled[0] != newest:
-            drawn = label_pairs(self.store.labels(), self.settings.rng(Stream.LABEL_PAIRS))
-            self._labelled = newest, drawn
-        return self._labelled[1]
 
     def known(self) -> Relations:
         return self.evidence().closure.relations
@@ -279,12 +276,15 @@ class Campaign:
     def known_before(self, number: int) -> Relations:
         """What is known by the answers of the rounds before this one, whatever was said later."""
         log = self.log()
-        version = number, log.last_before(number), self.store.newest_label()
+        version = number, log.last_before(number), self._labelled[0]
         if self._before is None or self._before[0] != version:
             rows = [row for row in log.standing_before(number) if row.purpose != Purpose.HELD_OUT]
-            told = answers_of(rows).then(self._label_pairs())
-            self._before = version, CLOSURES[self.settings.closure](self.size, told).relations
+            answers = answers_of(rows).then(self._labelled[1])
+            self._before = version, self._closure(answers).relations
         return self._before[1]
+
+    def _closure(self, answers: Answers) -> Closure:
+        return CLOSURES[self.settings.closure](self.size, answers)
 
     def contradictions(self) -> list[list[Row]]:
         """Sets of answers that cannot all be true; pairs of class labels are left out."""

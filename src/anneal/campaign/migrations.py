@@ -7,109 +7,94 @@ may be shortened where a later one drops what it made.
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Callable
 from typing import Any
 
 
 def _version_1(db: sqlite3.Connection) -> None:
-    db.execute("CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT")
-    db.execute(
-        """CREATE TABLE answers (
+    _run(
+        db,
+        """
+        CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+        CREATE TABLE answers (
             id INTEGER PRIMARY KEY AUTOINCREMENT,
             a INTEGER NOT NULL, b INTEGER NOT NULL CHECK (a < b),
             verdict INTEGER NOT NULL CHECK (verdict BETWEEN 0 AND 3), -- 0 withdraws the last one
             annotator TEXT NOT NULL,
             asked REAL, answered REAL NOT NULL, -- seconds since 1970
             strategy TEXT NOT NULL, round INTEGER NOT NULL
-        ) STRICT"""
-    )
-    db.execute("CREATE INDEX answers_by_pair ON answers (a, b, annotator)")
-    db.execute(
-        """CREATE TABLE labels (
-            id INTEGER PRIMARY KEY AUTOINCREMENT,
-            image INTEGER NOT NULL, class TEXT NOT NULL,
-            annotator TEXT NOT NULL, answered REAL NOT NULL,
-            strategy TEXT NOT NULL, round INTEGER NOT NULL
-        ) STRICT"""
-    )
-    db.execute(
-        """CREATE TABLE questions (
-            round INTEGER NOT NULL, place INTEGER NOT NULL,
-            a INTEGER NOT NULL, b INTEGER NOT NULL CHECK (a < b),
+        ) STRICT;
+        CREATE INDEX answers_by_pair ON answers (a, b, annotator);
+        CREATE TABLE labels (
+            id INTEGER PRIMARY KEY AUTOINCREMENT, image INTEGER NOT NULL, class TEXT NOT NULL,
+            annotator TEXT NOT NULL, answered REAL NOT NULL, strategy TEXT NOT NULL, round INTEGER NOT NULL
+        ) STRICT;
+        CREATE TABLE questions (
+            round INTEGER NOT NULL, place INTEGER NOT NULL, a INTEGER NOT NULL, b INTEGER NOT NULL,
             strategy TEXT NOT NULL, PRIMARY KEY (round, place)
-        ) STRICT"""
-    )
-    db.execute(
-        """CREATE TABLE rounds (
+        ) STRICT;
+        CREATE TABLE rounds (
             round INTEGER PRIMARY KEY, finished REAL NOT NULL, about TEXT NOT NULL -- JSON
-        ) STRICT"""
+        ) STRICT""",
     )
 
 
 def _version_2(db: sqlite3.Connection) -> None:
-    for column in (
-        "looked INTEGER",  # milliseconds from seeing the pair to answering
-        "key TEXT",  # the sender's own name for the event: each one is taken once
-        "undoes INTEGER",  # the row that an undo takes back
-        "entered TEXT",  # who typed it, where that is not the annotator
-    ):
-        db.execute(f"ALTER TABLE answers ADD COLUMN {column}")
-    db.execute("CREATE UNIQUE INDEX answers_by_key ON answers (key) WHERE key IS NOT NULL")
-    db.execute("CREATE INDEX answers_undone ON answers (undoes) WHERE undoes IS NOT NULL")
-    db.execute("ALTER TABLE questions ADD COLUMN level REAL")
-    db.execute("CREATE TABLE audits (model INTEGER, draw INTEGER, a INTEGER, b INTEGER)")
-    db.execute(
-        "CREATE TABLE places (model INTEGER, a INTEGER, b INTEGER, ab INTEGER, ba INTEGER, score REAL)"
-    )
-    db.execute(
-        """CREATE TABLE machine (
+    _run(
+        db,
+        """
+        ALTER TABLE answers ADD COLUMN looked INTEGER; -- milliseconds from seeing the pair to answering
+        ALTER TABLE answers ADD COLUMN key TEXT; -- the sender's own name for the event: it is taken once
+        ALTER TABLE answers ADD COLUMN undoes INTEGER; -- the row that an undo takes back
+        ALTER TABLE answers ADD COLUMN entered TEXT; -- who typed it, where that is not the annotator
+        CREATE UNIQUE INDEX answers_by_key ON answers (key) WHERE key IS NOT NULL;
+        CREATE INDEX answers_undone ON answers (undoes) WHERE undoes IS NOT NULL;
+        CREATE TABLE audits (model INTEGER, draw INTEGER, a INTEGER, b INTEGER);
+        CREATE TABLE places (model INTEGER, a INTEGER, b INTEGER, ab INTEGER, ba INTEGER, score REAL);
+        CREATE TABLE machine (
             one INTEGER PRIMARY KEY CHECK (one = 1), at REAL NOT NULL, about TEXT NOT NULL -- JSON
-        ) STRICT"""
-    )
-    db.execute(
-        """CREATE TABLE queries (
+        ) STRICT;
+        CREATE TABLE queries (
             id TEXT PRIMARY KEY, made REAL NOT NULL, pixels BLOB NOT NULL,
             round INTEGER, vector BLOB, error TEXT
-        ) STRICT"""
+        ) STRICT""",
     )
 
 
 def _version_3(db: sqlite3.Connection) -> None:
     """What an answer is for becomes a column of its own; questions are picked when they are wanted, so they
     are no table any more; a round's record has one key for each figure."""
-    db.execute("DROP VIEW IF EXISTS standing")
-    db.execute("DROP VIEW IF EXISTS acts")
     _add_purposes(db)
     _keep_last_questions(db)
-    db.execute("DROP TABLE questions")
-    db.execute("DROP TABLE IF EXISTS leases")
-    db.execute(
-        """CREATE TABLE leases (
+    _run(
+        db,
+        """
+        DROP VIEW IF EXISTS standing;
+        DROP VIEW IF EXISTS acts;
+        DROP TABLE questions;
+        DROP TABLE IF EXISTS leases;
+        CREATE TABLE leases (
             a INTEGER NOT NULL, b INTEGER NOT NULL, holder TEXT NOT NULL, until REAL NOT NULL,
             purpose TEXT NOT NULL, PRIMARY KEY (a, b)
-        ) STRICT"""
-    )
-    db.execute(  # pairs drawn at random to measure with, in the order in which a model drew them
-        """CREATE TABLE heldout (
+        ) STRICT;
+        CREATE TABLE heldout ( -- pairs drawn at random to measure with, in the order drawn
             model INTEGER NOT NULL, draw INTEGER NOT NULL,
             a INTEGER NOT NULL, b INTEGER NOT NULL, PRIMARY KEY (model, draw)
-        ) STRICT"""
-    )
-    db.execute(  # the rank of b beside a and of a beside b in each model
-        """CREATE TABLE ranks (
+        ) STRICT;
+        CREATE TABLE ranks ( -- the rank of b beside a and of a beside b in each model
             model INTEGER NOT NULL, a INTEGER NOT NULL, b INTEGER NOT NULL,
             ab INTEGER NOT NULL, ba INTEGER NOT NULL, score REAL NOT NULL, PRIMARY KEY (model, a, b)
-        ) STRICT"""
+        ) STRICT;
+        INSERT INTO heldout SELECT model, draw, a, b FROM audits;
+        INSERT INTO ranks SELECT model, a, b, ab, ba, score FROM places;
+        DROP TABLE audits;
+        DROP TABLE places""",
     )
-    db.execute("INSERT INTO heldout SELECT model, draw, a, b FROM audits")
-    db.execute("INSERT INTO ranks SELECT model, a, b, ab, ba, score FROM places")
-    db.execute("DROP TABLE audits")
-    db.execute("DROP TABLE places")
+    last_row = "SELECT coalesce(max(id), 0) FROM answers WHERE round <= ?"
     for number, about in db.execute("SELECT round, about FROM rounds").fetchall():
-        (seen,) = db.execute(
-            "SELECT coalesce(max(id), 0) FROM answers WHERE round <= ?", (number,)
-        ).fetchone()
+        (seen,) = db.execute(last_row, (number,)).fetchone()
         record = _record(number, json.loads(about), seen)
         db.execute("UPDATE rounds SET about = ? WHERE round = ?", (json.dumps(record), number))
     plan = db.execute("SELECT value FROM settings WHERE key = 'plan'").fetchone()
@@ -118,21 +103,27 @@ def _version_3(db: sqlite3.Connection) -> None:
         db.execute("DELETE FROM settings WHERE key = 'plan'")
 
 
+def _run(db: sqlite3.Connection, statements: str) -> None:
+    """All of them in the transaction that is open, which executescript would end."""
+    for statement in re.sub("--.*", "", statements).split(";"):
+        db.execute(statement)
+
+
 def _add_purposes(db: sqlite3.Connection) -> None:
-    db.execute("ALTER TABLE answers ADD COLUMN purpose TEXT NOT NULL DEFAULT 'chosen'")
-    db.execute("UPDATE answers SET purpose = 'held-out', strategy = '' WHERE strategy = 'audit'")
-    db.execute("UPDATE answers SET purpose = 'imported', strategy = '' WHERE strategy = 'import'")
-    db.execute("UPDATE answers SET purpose = 'released' WHERE entered = 'machine' AND verdict != 0")
-    withdrawn = "SELECT 1 FROM answers w WHERE w.a = answers.a AND w.b = answers.b AND w.verdict = 0"
-    db.execute(
-        "UPDATE answers SET purpose = 'again' WHERE purpose = 'chosen' AND verdict != 0 "
-        f"AND EXISTS ({withdrawn} AND w.entered = 'machine' AND w.id < answers.id)"
-    )
-    db.execute("UPDATE answers SET purpose = 'again' WHERE entered = 'machine' AND verdict = 0")
-    asked_again = "SELECT 1 FROM questions q WHERE q.a = answers.a AND q.b = answers.b AND q.place < 0"
-    db.execute(
-        "UPDATE answers SET purpose = 'again' WHERE verdict = 0 AND undoes IS NULL "
-        f"AND EXISTS ({asked_again} AND q.round >= answers.round)"
+    _run(
+        db,
+        """
+        ALTER TABLE answers ADD COLUMN purpose TEXT NOT NULL DEFAULT 'chosen';
+        UPDATE answers SET purpose = 'held-out', strategy = '' WHERE strategy = 'audit';
+        UPDATE answers SET purpose = 'imported', strategy = '' WHERE strategy = 'import';
+        UPDATE answers SET purpose = 'released' WHERE entered = 'machine' AND verdict != 0;
+        UPDATE answers SET purpose = 'again' WHERE purpose = 'chosen' AND verdict != 0 AND EXISTS (
+            SELECT 1 FROM answers w WHERE w.a = answers.a AND w.b = answers.b AND w.verdict = 0
+            AND w.entered = 'machine' AND w.id < answers.id);
+        UPDATE answers SET purpose = 'again' WHERE entered = 'machine' AND verdict = 0;
+        UPDATE answers SET purpose = 'again' WHERE verdict = 0 AND undoes IS NULL AND EXISTS (
+            SELECT 1 FROM questions q WHERE q.a = answers.a AND q.b = answers.b AND q.place < 0
+            AND q.round >= answers.round)""",
     )
 
 

@@ -40,11 +40,8 @@ class Record:
 
     @classmethod
     def from_json(cls, about: dict[str, Any]) -> Record:
-        known = {one.name for one in fields(cls)}
+        known = {one.name for one in fields(cls)}  # a later version may have saved more
         return cls(**{name: value for name, value in about.items() if name in known})
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -127,6 +124,7 @@ class Rounds:
         self._folder = folder
         self._store = store
         self._version: tuple[int, float] | None = None
+        self._mark: tuple[int, int] | None = None
         self._records: list[Record] = []
         self._heldout: list[tuple[int, int, int, int]] = []
         self._vectors: tuple[int, Floats] | None = None
@@ -134,16 +132,19 @@ class Rounds:
 
     def records(self) -> list[Record]:
         """The figures of every finished round."""
-        version = self._store.rounds_version()
-        if version != self._version:
-            self._records = [Record.from_json(about) for about in self._store.rounds()]
-            self._heldout = self._store.heldout()
-            self._version = version
+        mark = self._store.mark
+        if mark is None or mark != self._mark:
+            version = self._store.rounds_version()
+            if version != self._version:
+                self._records = [Record.from_json(about) for about in self._store.rounds()]
+                self._heldout = self._store.heldout()
+                self._version = version
+            self._mark = mark
         return self._records
 
     def save(self, record: Record, heldout: HeldOut | None = None) -> None:
         """Add a round, or replace its record."""
-        self._store.save_round(record.to_json(), heldout)
+        self._store.save_round(asdict(record), heldout)
 
     def heldout_draws(self) -> list[tuple[int, int, int, int]]:
         """(model, draw, a, b) of every held-out pair, in the order drawn."""

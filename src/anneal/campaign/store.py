@@ -107,6 +107,7 @@ class Database:
                 f"anneal init ARCHIVE --campaign {path.parent}."
             )
         self.path = path
+        self._transactions = 0
         try:
             self._refuse_newer(_version_in_header(path))
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -160,6 +161,7 @@ class Database:
             return
         try:
             self.db.execute("BEGIN IMMEDIATE")
+            self._transactions += 1
             yield
             self.db.execute("COMMIT")
         except sqlite3.OperationalError as error:
@@ -170,6 +172,11 @@ class Database:
         finally:
             if self.db.in_transaction:
                 self.db.execute("ROLLBACK")
+
+    @property
+    def mark(self) -> tuple[int, int] | None:
+        """Inside a transaction: the same as long as nothing is written, so what was read is still true."""
+        return (self._transactions, self.db.total_changes) if self.db.in_transaction else None
 
 
 class Store(Database):
