@@ -10,65 +10,31 @@ share of similar answers in each round; and the score of the last model, as simu
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
 import sys
 import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from anneal.archive.catalog import open_archive
 from anneal.campaign import heldout, turn
 from anneal.campaign.campaign import Campaign
 from anneal.experiments.oracle import NAME, Oracle, score, split_of
 from anneal.settings import Settings
+from served import Site, answer, label  # the page as the tests start it
 
 
-def answer_all(address: str, oracle: Oracle, answers: int) -> None:
+def answer_all(site: Site, oracle: Oracle, answers: int) -> None:
     """Answer one question after another. When a round is over, wait for the machine's turn: the next question
     then depends on the new model, as in ``experiments.play``."""
-    who = {"annotator": NAME, "holder": NAME, "n": 0}
     for number in range(answers):
-        (question,) = call(address, f"api/questions?holder={NAME}&annotator={NAME}&n=1")["questions"]
-        pair = (question["a"], question["b"])
-        verdict = oracle.verdict(pair, number).name.lower()
-        event = {
-            "key": f"oracle-{number:06d}",
-            "a": pair[0],
-            "b": pair[1],
-            "verdict": verdict,
-            "looked": 1500,
-        }
-        state = call(address, "api/answers", {**who, "events": [event]})["state"]
+        (question,) = site.get(f"/api/questions?holder={NAME}&annotator={NAME}&n=1")["questions"]
+        verdict = oracle.verdict((question["a"], question["b"]), number).name.lower()
+        event = answer(number, question, verdict, looked=1500)
+        state = site.say(event, annotator=NAME, holder=NAME, n=0)["state"]
         while state["machine"]["fresh"] >= state["machine"]["needed"]:
             time.sleep(0.1)
-            state = call(address, "api/state")
-
-
-def call(address: str, path: str, sent: dict[str, Any] | None = None) -> Any:
-    body = None if sent is None else json.dumps(sent).encode()
-    request = urllib.request.Request(address + path, body, {"content-type": "application/json"})
-    with urllib.request.urlopen(request, timeout=600) as reply:
-        return json.load(reply)
-
-
-@contextmanager
-def label(folder: Path) -> Iterator[str]:
-    """``anneal label`` with its machine; gives the address of the page."""
-    command = [sys.executable, "-m", "anneal", "label", "--campaign", str(folder), "--port", "0"]
-    env = {**os.environ, "COLUMNS": "200", "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen([*command, "--no-browser"], stdout=subprocess.PIPE, text=True, env=env) as served:
-        assert served.stdout is not None
-        words = served.stdout.readline().split()
-        try:
-            yield next(word for word in words if word.startswith("http"))
-        finally:
-            served.terminate()
+            state = site.get("/api/state")
 
 
 def main() -> None:
@@ -91,10 +57,10 @@ def main() -> None:
         folder = Path(scratch) / "campaign"
         turn.begin(folder, archive, settings, images=split.train).close()
         started = time.monotonic()
-        with label(folder) as address:
-            answer_all(address, oracle, given.answers)
+        with label(folder) as site:
+            answer_all(site, oracle, given.answers)
             seconds = time.monotonic() - started
-            told = call(address, "api/progress")
+            told = site.get("/api/progress")
         campaign = Campaign.open(folder)
         report_models(campaign, oracle)
         last = score(campaign.rounds.vectors(), split, oracle.classes)

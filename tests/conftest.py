@@ -14,6 +14,7 @@ import torch
 
 from anneal.archive.catalog import Archive, open_archive
 from anneal.experiments import scenes
+from anneal.network.backbones import Backbone
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported anywhere
 torch.set_num_threads(1)  # tests run side by side, one a core
@@ -66,6 +67,13 @@ def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steering, "SAMPLE", 2000)
 
 
+@pytest.fixture(scope="session")
+def shrunk() -> Backbone:
+    """A quick backbone: the image at 4 × 4 pixels. It tells some kinds of scene apart."""
+    network = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(4), torch.nn.Flatten())
+    return Backbone("shrunk", None, network, (0.0,) * 3, (1.0,) * 3)
+
+
 class OneProcess:
     """Runs each trial when it is submitted, in this process."""
 
@@ -83,8 +91,11 @@ class OneProcess:
 
 
 @pytest.fixture
-def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trials are played in this process, so that ``few_steps`` counts and no interpreter is started."""
+def one_process(few_steps: None, shrunk: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trials are played in this process, in little time and with a quick backbone, whichever is named."""
     from anneal.experiments import runner
+    from anneal.network import backbones
 
     monkeypatch.setattr(runner, "get_reusable_executor", lambda *args, **options: OneProcess())
+    monkeypatch.setattr(backbones, "load", lambda name: shrunk)
+    monkeypatch.setattr(runner, "_backbone", lambda name: shrunk)

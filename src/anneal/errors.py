@@ -1,14 +1,10 @@
-"""Errors for people. Every message is a sentence that says what to do.
-
-The command line prints only the message and exits with ``exit_code``: 2 if the request was wrong,
-1 if the request was right but could not be carried out.
-"""
+"""Errors for people. Every message is a sentence that says what to do; the command line prints only that."""
 
 
 class AnnealError(Exception):
     """A problem that a person can fix. Never raised for a bug in anneal."""
 
-    exit_code = 1
+    exit_code = 1  # of the command line: the request was right but could not be carried out
 
 
 class UsageError(AnnealError):

@@ -1,7 +1,5 @@
 """Files that are written whole or not at all, and disk errors as plain sentences."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Iterator
@@ -51,14 +49,12 @@ def explain_disk_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
-            raise DiskError(
-                f"The disk is full: {path.parent} could not be written. Free some space and run "
-                "the same command again; it goes on where it stopped."
-            ) from error
-        if error.errno in {errno.ENOTDIR, errno.EEXIST}:
-            raise DiskError(f"{path.parent} is not a folder: choose another place.") from error
-        if error.errno in {errno.EACCES, errno.EROFS, errno.EPERM}:
-            raise DiskError(
-                f"{path.parent} may not be written. Choose another folder or change its rights."
-            ) from error
-        raise
+            remedy = "Free some space and run the same command again; it goes on where it stopped."
+            problem = f"The disk is full: {path.parent} could not be written. {remedy}"
+        elif error.errno in {errno.ENOTDIR, errno.EEXIST}:
+            problem = f"{path.parent} is not a folder: choose another place."
+        elif error.errno in {errno.EACCES, errno.EROFS, errno.EPERM}:
+            problem = f"{path.parent} may not be written. Choose another folder or change its rights."
+        else:
+            raise
+        raise DiskError(problem) from error

@@ -16,17 +16,15 @@ from numpy.typing import ArrayLike, NDArray
 Ids = NDArray[np.int64]
 Floats = NDArray[np.floating]
 Pair = tuple[int, int]
+UNKNOWN = 0  # in place of a verdict
 
 
 class Verdict(IntEnum):
-    """The answer to a pair. Arrays and the campaign's file hold these numbers, and 0 for "unknown"."""
+    """The answer to a pair. Arrays and the campaign's file hold these numbers, or UNKNOWN."""
 
     SIMILAR = 1
     DISSIMILAR = 2
     UNSURE = 3
-
-
-UNKNOWN = 0
 
 
 @dataclass(frozen=True)
@@ -101,8 +99,7 @@ class Answers:
 
     def then(self, more: Answers) -> Answers:
         """These answers, then more."""
-        verdicts = np.concatenate([self.verdicts, more.verdicts])
-        return Answers(self.pairs.then(more.pairs), verdicts)
+        return Answers(self.pairs.then(more.pairs), np.concatenate([self.verdicts, more.verdicts]))
 
     def unsure(self, rows: set[int]) -> Answers:
         """The same answers with UNSURE in these rows and in every row that gives the same answer."""

@@ -25,7 +25,7 @@ from samples import (
     resized,
 )
 
-from anneal.archive.decode import UNREADABLE, decode, read_image, read_picture, within
+from anneal.archive.decode import UNREADABLE, decode, decode_to, read_image, within
 
 
 @pytest.mark.parametrize("px", [32, 100])
@@ -86,7 +86,8 @@ def test_many_threads_leave_the_warning_filters_as_they_were(tmp_path: Path) -> 
     with warnings.catch_warnings():  # other tests keep their filters if this one fails
         with ThreadPoolExecutor(8) as pool:
             readings = list(pool.map(lambda i: read_image((deep, plain)[i % 2], PX), range(128)))
-            pictures = list(pool.map(lambda i: read_picture((plain, deep)[i % 2], 16), range(400)))
+            files = [plain.read_bytes(), deep.read_bytes()] * 200
+            pictures = list(pool.map(lambda data: decode_to(data, within(16)), files))
         assert list(warnings.filters) == before
     assert {reason for _, _, reason in readings} == {""}
     assert {picture.shape for picture in pictures} == {(16, 16, 3)}

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +160,7 @@ def test_the_record_has_the_figures_of_the_round(campaign: Campaign) -> None:
     s = (learned.vectors[similar.a] * learned.vectors[similar.b]).sum(axis=1)
     assert (s >= record.cutoff).any()  # some similar pairs are called similar
     assert set(record.seconds) == {"infer", "fit", "embed", "heldout", "plan"}
-    assert Record.from_json(json.loads(json.dumps(record.to_json()))) == record
+    assert Record.from_json(json.loads(json.dumps(asdict(record)))) == record
 
 
 def test_an_answer_during_the_turn_is_news_for_the_next_one(campaign: Campaign) -> None:

@@ -1,4 +1,4 @@
-"""The machine's process: alone, in threads of this process, and beside the page. Real processes, really killed."""
+"""The machine's process: in threads of this process, alone, and beside the page; killed in earnest."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ from PIL import Image
 from tiny import SETTINGS, SHRUNK, answer_truly, say, truth, verdict_of
 
 from anneal.archive.catalog import open_archive
-from anneal.campaign import turn, worker
+from anneal.campaign import progress, turn, worker
 from anneal.campaign.campaign import WORKER_LOCK, Campaign
 from anneal.campaign.rounds import FROZEN, Rounds
 from anneal.campaign.store import Mailbox
 from anneal.errors import UsageError
+from anneal.method.neighbours import nearest
 from anneal.network import backbones
 from anneal.network.train import Fit
 from anneal.pairs import Verdict
-from served import Label, Site, label, wait_for
+from served import Site, label, wait_for
 
 pytestmark = pytest.mark.xdist_group("processes")  # each test starts several: one after another
 
@@ -288,12 +289,17 @@ def process_for(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def test_the_worker_learns_while_people_go_on_and_encodes_queries(folder: Path) -> None:
+def test_a_worker_that_is_killed_while_it_learns_loses_nothing_and_the_next_one_goes_on(folder: Path) -> None:
     with closing(Campaign.open(folder)) as campaign:
         pixels = pixels_of(campaign, 5)
         campaign.mailbox.add_query("query", pixels.tobytes())
         with process_for(folder) as process:
-            answer_truly(campaign, 12)  # a round, and then on without a wait
+            answer_truly(campaign, 8)
+            wait_for(lambda: state(campaign).get("state") == "learning")
+            process.kill()
+        assert process.returncode == -signal.SIGKILL
+        with process_for(folder) as process:
+            answer_truly(campaign, 4)  # people go on while it learns
             wait_for(lambda: campaign.rounds.current == 1)
             wait_for(lambda: (query := campaign.mailbox.query("query")) is not None and query.round == 0)
         assert process.returncode == 0
@@ -307,18 +313,43 @@ def test_the_worker_learns_while_people_go_on_and_encodes_queries(folder: Path) 
         FileLock(folder / WORKER_LOCK).acquire(timeout=0).lock.release()  # nobody holds it
 
 
-def test_a_worker_that_is_killed_while_it_learns_loses_nothing(folder: Path) -> None:
+def test_class_folders_are_learnt_from_on_request(tmp_path: Path, drawn: Path) -> None:
+    folder = tmp_path / "c"
+    words = f"init {drawn} --campaign {folder} --px 32 --views 1 --per-round 8 --use-classes"
+    subprocess.run([sys.executable, "-m", "anneal", *words.split()], check=True, capture_output=True)
     with closing(Campaign.open(folder)) as campaign:
-        with process_for(folder) as process:
-            answer_truly(campaign, 8)
-            wait_for(lambda: state(campaign).get("state") == "learning")
-            process.kill()
-        assert process.returncode == -signal.SIGKILL
-        asked = answer_truly(campaign, 1)  # answering goes on
+        assert progress.standing(campaign).labels == 120
+        assert len(campaign.evidence().answers.given(SIMILAR)) > 0
         with process_for(folder):
-            wait_for(lambda: campaign.rounds.current == 1)
-        assert campaign.log().given == 9
-        assert campaign.log().standing()[-1].pair == asked[0].pair
+            wait_for(lambda: campaign.rounds.current == 1)  # without a single answer
+        vectors = campaign.rounds.vectors()
+        kinds = np.array(truth(campaign))
+        near = nearest(vectors, campaign.images, np.asarray(vectors[:40]), 6).ids[:, 1:]
+        assert (kinds[near] == kinds[:40, None]).mean() >= 0.8
+
+
+BESIDE = """
+import sys
+from pathlib import Path
+from anneal.campaign.store import Store
+store = Store(Path(sys.argv[1]))
+store.set(**{sys.argv[2]: True})
+print(*store.settings())
+store.close()
+"""
+
+
+@pytest.mark.xfail(strict=True, reason="store._version_in_header drops the locks of this process")
+def test_a_campaign_that_is_opened_twice_in_a_process_shares_what_it_writes(folder: Path) -> None:
+    """The worker's two threads open it twice, and so does the page when it starts a machine again. A command
+    that runs beside them must not take itself for the last user and remove the write-ahead log."""
+    with closing(Campaign.open(folder)) as campaign:
+        Campaign.open(folder).close()
+        command = [sys.executable, "-c", BESIDE, str(campaign.store.path)]
+        subprocess.run([*command, "first"], check=True, capture_output=True)
+        campaign.store.set(mine=True)
+        seen = subprocess.run([*command, "second"], check=True, capture_output=True, text=True).stdout
+        assert {"first", "mine", "second"} <= set(seen.split())
 
 
 # -- beside the page -------------------------------------------------------------------------------
@@ -355,13 +386,14 @@ def machines(folder: Path) -> list[int]:
 
 
 def test_a_machine_that_is_killed_is_started_again_and_learns(folder: Path, drawn: Path) -> None:
+    kinds = kinds_of(folder)
     with label(folder) as site:
         wait_for(lambda: bool(machines(folder)))
         for pid in machines(folder):
             os.kill(pid, signal.SIGKILL)
         wait_for(lambda: site.get("/api/state")["machine"]["state"] in ("restarting", "idle", "learning"))
         assert site.get("/api/state")["machine"]["needed"] == 8
-        answer(site, 9, kinds_of(folder))
+        answer(site, 9, kinds)
         wait_for(lambda: rounds(site) == 1)
         assert site.get("/api/state")["standing"]["answers"] == 9
         assert [model["round"] for model in site.get("/api/progress")["models"]] == [FROZEN, 0]
@@ -394,24 +426,22 @@ def test_a_server_that_is_killed_loses_nothing_and_takes_its_machine_along(folde
         wait_for(lambda: rounds(again) == 1)
 
 
-def test_a_second_page_on_the_same_port_says_so(folder: Path) -> None:
-    with label(folder) as site:
+def test_a_second_page_on_the_same_port_is_refused_and_two_people_s_agreement_is_in_the_status(
+    folder: Path,
+) -> None:
+    kinds = kinds_of(folder)
+    command = [sys.executable, "-m", "anneal"]
+    with label(folder, "--overlap", "1") as site:
         port = site.address.rstrip("/").rsplit(":", 1)[1]
-        command = [sys.executable, "-m", "anneal", "label", "--campaign", str(folder), "--port", port]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        second = [*command, "label", "--campaign", str(folder), "--port", port]
+        done = subprocess.run(second, capture_output=True, text=True, check=False)
         assert done.returncode == 2
         assert "is anneal label running already?" in " ".join(done.stderr.split())
-
-
-def test_the_agreement_of_two_people_is_in_the_status(folder: Path) -> None:
-    kinds = kinds_of(folder)
-    with label(folder, "--overlap", "1") as site:
-        assert isinstance(site, Label)
         for name in ("ann", "bob"):
             answer(site, 6, kinds, name)
         third = site.get("/api/questions?holder=carl&annotator=carl&n=20")["questions"]
-    command = [sys.executable, "-m", "anneal", "status", "--campaign", str(folder), "--json"]
-    status = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    asked = [*command, "status", "--campaign", str(folder), "--json"]
+    status = json.loads(subprocess.run(asked, capture_output=True, text=True, check=True).stdout)
     (both,) = status["agreement"]
     assert (both["one"], both["other"], both["pairs"], both["agreement"]) == ("ann", "bob", 6, 1.0)
     with closing(Campaign.open(folder)) as campaign:

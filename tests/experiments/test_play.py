@@ -22,12 +22,11 @@ from anneal.experiments.oracle import NAME, Oracle, score, split_of
 from anneal.experiments.play import ABLATIONS, Player, play
 from anneal.experiments.runner import COLUMNS
 from anneal.method import estimate
-from anneal.network import backbones
 from anneal.network.backbones import Backbone
 from anneal.pairs import Verdict
 from anneal.settings import Settings
 
-SETTINGS = Settings(backbone="random:resnet-18", px=32, per_round=12)
+SETTINGS = Settings(px=32, per_round=12)
 LABEL = np.log2(12)  # bits: the archive has twelve classes
 PAIR_STRATEGIES = ("place", "mgue", "bcgue", "random")
 
@@ -59,13 +58,8 @@ class Game:
 
 
 @pytest.fixture(scope="session")
-def backbone() -> Backbone:
-    return backbones.load(SETTINGS.backbone)
-
-
-@pytest.fixture(scope="session")
-def game(small_archive: Archive, backbone: Backbone) -> Game:
-    return Game(small_archive, backbone, Oracle.of(small_archive))
+def game(small_archive: Archive, shrunk: Backbone) -> Game:
+    return Game(small_archive, shrunk, Oracle.of(small_archive))
 
 
 def rows_of(folder: Path) -> list[Row]:
@@ -155,11 +149,11 @@ def test_only_training_images_are_asked_about_and_every_answer_is_true(game: Gam
 def test_a_noisy_oracle_is_asked_again_and_every_answer_is_paid_for(
     strategy: str, game: Game, tmp_path: Path
 ) -> None:
-    curve = game(tmp_path, player_of(strategy, 0, noise=0.2, per_round=150))
+    curve = game(tmp_path, player_of(strategy, 0, noise=0.2, per_round=120, recheck=0.3))
     rows = rows_of(tmp_path)
     given = [row for row in rows if row.verdict and row.entered is None]
     wrong = [row.verdict != game.oracle.verdict(row.pair, 0) for row in given]
-    assert curve[0]["bits"] == len(given) == 150
+    assert curve[0]["bits"] == len(given) == 120
     assert 0.1 < np.mean(wrong) < 0.3
     assert any(row.verdict == 0 and row.entered == MACHINE for row in rows), "some answers were doubted"
     assert any(row.purpose == Purpose.AGAIN and row.verdict for row in given), "and asked again"

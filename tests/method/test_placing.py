@@ -161,6 +161,29 @@ def test_the_chance_to_find_a_group_is_divided_by_the_questions_it_takes() -> No
     np.testing.assert_allclose(placing._placed_per_question(share[:, :1]), [1, 0.5 / 1.5, 0.5 / 1.5, 0])
 
 
+def test_doubt_is_the_disagreement_of_two_spaces_weighed_by_the_chance_to_find_a_group() -> None:
+    snapshot = recorded()
+    frozen = snapshot.membership
+    assert frozen is not None
+    trained = spread_labels(snapshot.vectors, snapshot.images, snapshot.known)
+    left = np.array([13, 3, 11])
+    for image, doubt in zip(left.tolist(), placing._doubt(trained, frozen, left, True, True), strict=True):
+        disagreements = [1 - float(trained.share[i] @ frozen.share[i]) for i in frozen.near[image]]
+        share = sorted((trained.share[image] + frozen.share[image]) / 2)
+        chance = (share[-1] + share[-2]) / (2 - share[-1])
+        assert doubt == pytest.approx(np.mean(disagreements) * (0.5 + chance), rel=1e-5)
+
+
+def test_only_the_images_of_the_frozen_membership_are_planned() -> None:
+    """In a large archive the membership covers a random part of the images."""
+    snapshot = recorded()
+    some = np.array([0, 1, 3, 4, 5, 8, 9, 12, 15])
+    membership = spread_labels(on_a_circle(FROZEN), some, snapshot.known)
+    agenda = placing.plan(replace(snapshot, membership=membership), 20, seed(0))
+    assert sorted(agenda.images.tolist()) == [3, 12, 15]
+    assert set(agenda.beside.ravel().tolist()) <= set(some.tolist())
+
+
 def test_of_images_in_doubt_those_come_first_that_are_likely_to_find_a_group() -> None:
     """Ten groups in ten directions, and images anywhere between them."""
     vectors = np.concatenate([np.repeat(np.eye(10), 12, axis=0), seed(1).dirichlet(np.full(10, 0.3), 400)])

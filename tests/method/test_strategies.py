@@ -540,6 +540,8 @@ def test_cold_pairs_an_image_with_a_neighbour_of_a_rank_even_on_a_logarithmic_sc
     for r in (4, 12, 50):
         share = np.log(r) / np.log(n)
         assert share - 0.03 < np.mean(np.array(ranks) < r) < share + 0.12
+    first = {image for number in range(60) for pair in cold(shown, 1, seed(number)) for image in pair}
+    assert len(first) > 60  # any image may come first
 
 
 # -- steering ----------------------------------------------------------------------------------------

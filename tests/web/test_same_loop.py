@@ -19,7 +19,10 @@ from served import label
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 from oracle import answer_all  # the oracle that answers over HTTP
 
-pytestmark = pytest.mark.xdist_group("processes")  # each test starts several: one after another
+pytestmark = [
+    pytest.mark.xdist_group("processes"),  # each test starts several: one after another
+    pytest.mark.timeout(900),
+]
 
 PER_ROUND = 12
 
@@ -54,7 +57,7 @@ def test_the_page_and_a_simulation_ask_the_same_pairs_in_the_same_order(
 
     turn.begin(tmp_path / "served", archive, settings, images=split.train).close()
     with label(tmp_path / "served") as site:
-        answer_all(site.address, oracle, rounds * PER_ROUND)
+        answer_all(site, oracle, rounds * PER_ROUND)
     served = Campaign.open(tmp_path / "served")
 
     assert asked(served) == asked(played)

@@ -1,10 +1,7 @@
-"""A folder of images as ids.
+"""A folder of images as ids: an image's id is its row, and rows follow the order of the paths.
 
-An image's id is its row, and rows follow the order of the paths. Each file is read once: hashed to find
-duplicates, decoded to the network's size and kept in a memory-mapped file. Later steps need no image file.
+Each file is read once: hashed to find duplicates, decoded to the network's size and kept on disk.
 """
-
-from __future__ import annotations
 
 import csv
 import hashlib
@@ -12,16 +9,15 @@ import importlib.util
 import io
 import json
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anneal.archive.decode import UNREADABLE, read_image, read_picture
+from anneal.archive.decode import UNREADABLE, decode_to, read_image, within
 from anneal.archive.pixels import GrowingArray
 from anneal.errors import ArchiveError, UsageError
 from anneal.pairs import Ids
@@ -32,8 +28,7 @@ SPLITS = ("train", "val", "test")
 BATCH = 256  # files between two saves: few enough for memory, enough to share among threads
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """A file to read as an image."""
 
     path: str  # relative to the root, with forward slashes
@@ -64,8 +59,7 @@ class Archive:
     @property
     def classes(self) -> Ids:
         """(n,) the class of each image as a number, in the order of the names; -1 without one."""
-        names = sorted({label for label in self.labels if label})
-        number = {name: i for i, name in enumerate(names)}
+        number = {name: i for i, name in enumerate(sorted({*self.labels} - {""}))}
         return np.array([number.get(label, -1) for label in self.labels], dtype=np.int64)
 
     @property
@@ -85,11 +79,10 @@ class Archive:
         return next((rows[name] for name in names if name in rows), None)
 
     def picture(self, image: int, most: int) -> NDArray[np.uint8]:
-        """The image for a person to look at: (h, w, 3) in its own proportions, no side longer than
-        ``most``. It is read from its file, not from the kept pixels."""
+        """(h, w, 3) from the image's file, in its own proportions, no side longer than ``most``."""
         path = self.root / self.paths[image]
         try:
-            return read_picture(path, most)
+            return decode_to(path.read_bytes(), within(most))
         except UNREADABLE as error:
             raise ArchiveError(f"{path} can no longer be read ({error}): put it back.") from error
 
@@ -117,9 +110,7 @@ def reopen(root: Path, folder: Path, px: int) -> Archive:
     """An archive that was read before, from its kept pixels. The image files may be gone."""
     pixels = GrowingArray(folder / "pixels", np.uint8, (px, px, 3))
     if not pixels.complete:
-        raise ArchiveError(
-            f"The pixels in {folder} are gone or incomplete: restore them or start a new campaign."
-        )
+        raise ArchiveError(f"Pixels in {folder} are gone or incomplete: restore them or make a new campaign.")
     skipped = tuple((path, reason) for path, reason in pixels.note["skipped"])
     if not pixels.rows:
         first = "; ".join(f"{path}: {reason}" for path, reason in skipped[:3])
@@ -130,11 +121,9 @@ def reopen(root: Path, folder: Path, px: int) -> Archive:
 
 def _read(root: Path, entries: list[Entry], pixels: GrowingArray, progress: Progress, workers: int) -> None:
     """Append the pixels of every file not yet read. The note lists the files read so far."""
-    images: list[list[str]] = pixels.note.get("images", [])
-    skipped: list[list[str]] = pixels.note.get("skipped", [])
-    note = {"images": images, "skipped": skipped}
+    note: dict[str, list[list[str]]] = pixels.note or {"images": [], "skipped": []}
     px = pixels.row[0]
-    done = len(images) + len(skipped)
+    done = len(note["images"]) + len(note["skipped"])
     with ThreadPoolExecutor(workers) as pool:
         for start in range(done, len(entries), BATCH):
             batch = entries[start : start + BATCH]
@@ -142,37 +131,32 @@ def _read(root: Path, entries: list[Entry], pixels: GrowingArray, progress: Prog
             rows = []
             for entry, (digest, image, reason) in zip(batch, readings, strict=True):
                 if image is None:
-                    skipped.append([entry.path, reason])
+                    note["skipped"].append([entry.path, reason])
                 else:
-                    images.append([entry.path, entry.label, entry.split, digest])
+                    note["images"].append([*entry, digest])
                     rows.append(image)
             pixels.append(np.array(rows, dtype=np.uint8).reshape(-1, *pixels.row), note)
             progress(start + len(batch), len(entries))
-    if not pixels.complete:
-        pixels.finish(note)
+    pixels.finish()
 
 
 def scan(source: Path) -> tuple[Path, list[Entry]]:
-    """The files of a folder, or of a manifest, in the order of their ids: (root, entries)."""
+    """The files of a folder, or of a manifest, in the order of their ids: (root, entries). The first folder
+    below the root names the class, as in ImageFolder."""
     if not source.exists():
         raise UsageError(f"{source} does not exist: give a folder of images or a CSV manifest.")
     if source.is_file():
         return source.parent, manifest(source)
-    entries = sorted(_walk(source), key=lambda entry: entry.path)
-    if not entries:
-        suffixes = " ".join(sorted(SUFFIXES))
-        raise UsageError(f"{source} holds no image file ({suffixes}): give another folder.")
-    return source, entries
-
-
-def _walk(root: Path) -> Iterator[Entry]:
-    """The image files of a folder. The first folder below the root names the class, as in ImageFolder."""
-    for folder, folders, files in os.walk(root):
+    entries = []
+    for folder, folders, files in os.walk(source):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in files:
             if Path(name).suffix.lower() in SUFFIXES and not name.startswith("."):
-                path = (Path(folder) / name).relative_to(root)
-                yield Entry(path.as_posix(), path.parts[0] if len(path.parts) > 1 else "")
+                path = (Path(folder) / name).relative_to(source)
+                entries.append(Entry(path.as_posix(), path.parts[0] if len(path.parts) > 1 else ""))
+    if not entries:
+        raise UsageError(f"{source} holds no image file ({' '.join(sorted(SUFFIXES))}): give another folder.")
+    return source, sorted(entries, key=lambda entry: entry.path)
 
 
 def manifest(path: Path) -> list[Entry]:
@@ -207,7 +191,7 @@ def fingerprint(root: Path, entries: list[Entry], px: int) -> str:
     for entry in entries:
         try:
             stat = (root / entry.path).stat()
-            listing.append([entry.path, entry.label, entry.split, stat.st_size, stat.st_mtime_ns])
+            listing.append([*entry, stat.st_size, stat.st_mtime_ns])
         except OSError:
-            listing.append([entry.path, entry.label, entry.split, None, None])
+            listing.append([*entry, None, None])
     return hashlib.blake2b(json.dumps(listing).encode(), digest_size=12).hexdigest()

@@ -1,14 +1,12 @@
 """One image file → pixels. A file that cannot be read gives a reason, or an error of UNREADABLE."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import struct
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -21,12 +19,10 @@ FORMATS = ("JPEG", "PNG", "TIFF", "BMP", "WEBP", "GIF", "JPEG2000")
 """The formats Pillow may read, under any file name. None of their readers starts a program."""
 UNREADABLE = (OSError, ValueError, SyntaxError, OverflowError, struct.error, Image.DecompressionBombError)
 """The errors that a damaged file can raise in a decoder."""
-Reading = tuple[str, NDArray[np.uint8] | None, str]
-"""(digest of a file, its pixels, the reason why there are none): pixels or a reason, never both."""
 
 
-def read_image(path: Path, px: int) -> Reading:
-    """Read one image file to (px, px, 3)."""
+def read_image(path: Path, px: int) -> tuple[str, NDArray[np.uint8] | None, str]:
+    """One image file → (digest, pixels (px, px, 3), "") or, if it cannot be read, ("", None, reason)."""
     try:
         data = path.read_bytes()
         digest = hashlib.blake2b(data, digest_size=16).hexdigest()
@@ -36,24 +32,16 @@ def read_image(path: Path, px: int) -> Reading:
         return "", None, reason.replace(str(path), path.name)
 
 
-def read_picture(path: Path, most: int) -> NDArray[np.uint8]:
-    """Read one image file to (h, w, 3) in its own proportions, no side longer than ``most``."""
-    return _decode(path.read_bytes(), within(most))
-
-
 def decode(data: bytes, px: int, limit: int | None = None) -> NDArray[np.uint8]:
-    """The bytes of an image file → (px, px, 3) uint8: the whole image, resized to a square.
-
-    An image of more than ``limit`` pixels is refused before it is decoded. Eight-bit images keep their
-    values. Deeper ones are stretched between their 2nd and 98th percentile, band by band.
-    """
+    """The bytes of an image file → (px, px, 3): the whole image, resized to a square. An image of more than
+    ``limit`` pixels is refused before it is decoded."""
 
     def fit(width: int, height: int) -> tuple[int, int]:
         if limit is not None and width * height > limit:
             raise ValueError(f"{width} × {height} pixels are more than {limit // 10**6} million")
         return px, px
 
-    return _decode(data, fit)
+    return decode_to(data, fit)
 
 
 def within(most: int) -> Fit:
@@ -68,31 +56,31 @@ def within(most: int) -> Fit:
 
 _lock = threading.Lock()
 _active = 0  # decoders at work now, in all threads
-_filters = warnings.catch_warnings()
+_filters = ExitStack()
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Ignore the warnings of decoders: a reading says what matters. Python's filters are global,
-    so the first active thread changes them and the last one restores them."""
-    global _active, _filters
+    """Ignore the warnings of decoders. Python's filters are global, so the first active thread changes them
+    and the last one restores them."""
+    global _active
     with _lock:
         _active += 1
         if _active == 1:
-            _filters = warnings.catch_warnings()
-            _filters.__enter__()
-            warnings.simplefilter("ignore")
+            _filters.enter_context(warnings.catch_warnings(action="ignore"))
     try:
         yield
     finally:
         with _lock:
             _active -= 1
             if not _active:
-                _filters.__exit__(None, None, None)
+                _filters.close()
 
 
 @_quiet()
-def _decode(data: bytes, fit: Fit) -> NDArray[np.uint8]:
+def decode_to(data: bytes, fit: Fit) -> NDArray[np.uint8]:
+    """The bytes of an image file → uint8 of the size that ``fit`` gives. Eight-bit images keep their values.
+    Deeper ones are stretched between their 2nd and 98th percentile, band by band."""
     raster = decode_raster(data, fit)
     if raster is not None:
         return raster

@@ -4,8 +4,6 @@
 the rows to disk before it replaces the JSON in one step, so a killed writer loses at most its last batch.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator
@@ -48,25 +46,20 @@ class GrowingArray:
         """Lock the array for one writer. It waits for the current writer, then sees what that one wrote."""
         with explain_disk_errors(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(self._file(".lock"))
-            lock.acquire()
-        try:
-            self._load()
-            yield
-        finally:
-            lock.release()
+            with FileLock(self._file(".lock")):
+                self._load()
+                yield
 
     def append(self, rows: NDArray[Any], note: dict[str, Any] | None = None) -> None:
         """Add rows and save the note; without a new note the last one stays."""
         assert rows.shape[1:] == self.row, f"rows of {rows.shape[1:]} for {self.row}"
-        data = np.ascontiguousarray(rows, dtype=self.dtype)
         with explain_disk_errors(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             if not self.rows:
                 self._file(".json").unlink(missing_ok=True)  # an old note must not count new rows
             with self._file(".bin").open("r+b" if self.rows else "wb") as out:
                 out.seek(self.rows * self._row_bytes)
-                out.write(data.tobytes())
+                out.write(rows.astype(self.dtype).tobytes())
                 out.truncate()
                 out.flush()
                 os.fsync(out.fileno())

@@ -1,7 +1,5 @@
 """Images with many bands, deep values or a very large size: rasterio and the stretch to eight bits."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 

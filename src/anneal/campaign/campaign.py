@@ -258,16 +258,20 @@ class Campaign:
             self._mark = mark
         return self._log
 
-    def evidence(self) -> Evidence:
-        """What is to be learnt from, and what follows from it."""
+    def evidence(self, released: Sequence[Row] = ()) -> Evidence:
+        """What is to be learnt from, and what follows from it; as if these held-out answers were released."""
         log = self.log()
         version = log.newest, self._labelled[0]
-        if self._evidence is None or self._evidence[0] != version:
+        if self._evidence is None or self._evidence[0] != version or released:
             rows = [row for row in log.standing() if row.purpose != Purpose.HELD_OUT]
+            rows += released
             labels = self._labelled[1]
             rounds = np.array([row.round for row in rows] + [-1] * len(labels), dtype=np.int64)
             answers = answers_of(rows).then(labels)
-            self._evidence = version, Evidence(rows, answers, rounds, self._closure(answers))
+            evidence = Evidence(rows, answers, rounds, self._closure(answers))
+            if released:
+                return evidence
+            self._evidence = version, evidence
         return self._evidence[1]
 
     def known(self) -> Relations:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from anneal.campaign.campaign import Campaign
+from anneal.campaign.campaign import Campaign, Evidence
 from anneal.campaign.log import Log, is_given
 from anneal.campaign.recheck import withdraw_suspects
 from anneal.campaign.store import MACHINE, Event, Lease, Purpose, Row
@@ -100,39 +100,39 @@ def take(
     with campaign.transaction():
         withdraw_suspects(campaign)
         leases = campaign.store.leases()
-        arranged = partial(_arranged, campaign, leases, annotator, holder, n, shown)
-        questions = arranged()
-        while heldout := _heldout_answers(campaign.log(), questions):
-            campaign.store.add(_release(campaign, row) for row in heldout)
-            questions = arranged()
+        overlap = campaign.store.setting("overlap", 0.0)
+        released: list[Row] = []
+        while True:
+            evidence = campaign.evidence(released)
+            waiting = _waiting(campaign, evidence, leases, annotator, holder, shown, overlap)
+            pick = partial(_pick, campaign, evidence, waiting)
+            questions = arrange(waiting, pick, n, campaign.settings.heldout, overlap)
+            wanted = _heldout_answers(campaign.log(), questions)
+            if not wanted:
+                break
+            released += wanted
+        campaign.store.add(_release(campaign, row) for row in released)
         mine = [Question(lease.pair, lease.purpose) for lease in leases if lease.holder == holder]
         if questions != mine:
             campaign.store.lease(((one.pair, one.purpose) for one in questions), holder, LEASE)
     return questions
 
 
-def _arranged(
-    campaign: Campaign, leases: list[Lease], annotator: str, holder: str, n: int, shown: Sequence[Pair]
-) -> list[Question]:
-    overlap = campaign.store.setting("overlap", 0.0)
-    waiting = _waiting(campaign, leases, annotator, holder, shown, overlap)
-    pending = [question.pair for question in (*waiting.mine, *waiting.others, *waiting.again)]
-    pick = partial(_pick, campaign, Pairs.from_list(pending))
-    return arrange(waiting, pick, n, campaign.settings.heldout, overlap)
-
-
-def _pick(campaign: Campaign, pending: Pairs, n: int) -> list[Pair]:
+def _pick(campaign: Campaign, evidence: Evidence, waiting: Waiting, n: int) -> list[Pair]:
     """What the strategy wants to ask now."""
     rounds = campaign.rounds
     if not rounds.files(rounds.serving).has_vectors:
         return []
-    evidence = campaign.evidence()
-    known = evidence.closure.relations
+    pending = [question.pair for question in (*waiting.mine, *waiting.others, *waiting.again)]
     snapshot = Snapshot(
-        rounds.vectors(), campaign.images, known, evidence.answers, evidence.rounds, pending=pending
+        rounds.vectors(),
+        campaign.images,
+        evidence.closure.relations,
+        evidence.answers,
+        evidence.rounds,
+        pending=Pairs.from_list(pending),
     )
-    given = sum(map(is_given, campaign.log().since(rounds.seen)))
-    rng = campaign.settings.rng(Stream.PICK, rounds.current, given)
+    rng = campaign.settings.rng(Stream.PICK, rounds.current, len(waiting.answered))
     return list(campaign.strategy.pick(snapshot, rounds.agenda(), n, rng))
 
 
@@ -149,6 +149,7 @@ def _release(campaign: Campaign, row: Row) -> Event:
 
 def _waiting(
     campaign: Campaign,
+    evidence: Evidence,
     leases: Sequence[Lease],
     annotator: str,
     holder: str,
@@ -156,7 +157,7 @@ def _waiting(
     overlap: float,
 ) -> Waiting:
     log = campaign.log()
-    known = campaign.known()
+    known = evidence.closure.relations
     others = [Question(lease.pair, lease.purpose) for lease in leases if lease.holder != holder]
     taken = {question.pair for question in others}
     leased = {lease.pair: lease.purpose for lease in leases if lease.holder == holder}

@@ -1,7 +1,7 @@
 """What a ``curve.csv`` says: the score of each player in each trial at each budget."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,15 @@ class Curve:
         """The column with the nearest budget."""
         return int(np.abs(np.array(self.bits) - bits).argmin())
 
+    def at_budgets(self, bits: list[int]) -> "Curve":
+        """The same curve at other budgets, interpolated."""
+        return Curve(bits, np.array([np.interp(bits, self.bits, trial) for trial in self.scores]))
+
+    def lead(self, other: "Curve", start: int, stop: int) -> Floats:
+        """The mean lead over these columns in each trial. Trial i of both has one split and first labels."""
+        n = min(len(self.scores), len(other.scores))
+        return np.asarray((self.scores[:n, start:stop] - other.scores[:n, start:stop]).mean(axis=1))
+
 
 def read(path: Path) -> list[Row]:
     """The rows of a ``curve.csv``. A file without the column ``player`` has one player per strategy."""
@@ -49,14 +58,13 @@ def read(path: Path) -> list[Row]:
 def curves(rows: Sequence[Row], column: str = SCORE, by: str = "player") -> dict[str, Curve]:
     """A curve for each value of the column ``by``, in the order of the rows. It ends at the last round that
     all of its trials have finished, so that each mean is over the same trials."""
-    names = dict.fromkeys(row[by] for row in rows)
-    return {name: _curve([row for row in rows if row[by] == name], column) for name in names}
-
-
-def _curve(rows: Sequence[Row], column: str) -> Curve:
-    trials: dict[int, list[Row]] = {}
+    players: dict[str, dict[int, list[Row]]] = {}
     for row in rows:
-        trials.setdefault(row["trial"], []).append(row)
+        players.setdefault(row[by], {}).setdefault(row["trial"], []).append(row)
+    return {name: _curve(trials, column) for name, trials in players.items()}
+
+
+def _curve(trials: Mapping[int, Sequence[Row]], column: str) -> Curve:
     rounds = min(len(trial) for trial in trials.values())
     finished = [trials[number][:rounds] for number in sorted(trials)]
     bits = np.mean([[row["bits"] for row in trial] for trial in finished], axis=0)

@@ -1,7 +1,5 @@
 """Pictures: learning curves and retrieval panels."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -10,18 +8,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from anneal.experiments.curves import SCORE, Row, curves
+from anneal.experiments.curves import Row, curves
 from anneal.files import explain_disk_errors
 
 # Dashes and markers differ as well as colours, for prints in black and white.
-STYLES = (
-    ("#1b6ca8", "-", "o"),
-    ("#c8553d", "--", "s"),
-    ("#3c7a3c", "-.", "^"),
-    ("#7a5195", ":", "D"),
-    ("#555555", (0, (5, 1)), "v"),
-    ("#b08900", (0, (1, 1)), "P"),
-)
+COLOURS = ("#1b6ca8", "#c8553d", "#3c7a3c", "#7a5195", "#555555", "#b08900")
+DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)))
+MARKERS = ("o", "s", "^", "D", "v", "P")
 GOOD = "#3c7a3c"
 WRONG = "#d11507"
 
@@ -30,7 +23,6 @@ def curve(
     rows: Sequence[Row],
     path: Path,
     *,
-    column: str = SCORE,
     by: str = "strategy",
     labels: Mapping[str, str] | None = None,
     frozen: float | None = None,
@@ -42,27 +34,24 @@ def curve(
     least to most. Level lines show ``frozen``, ``upper`` (with all labels) and ``paper`` (score, bits)."""
     figure = Figure(figsize=(7, 4.8), layout="constrained")
     axes = figure.add_subplot()
-    drawn = curves(rows, column, by)
-    for (name, its), (colour, dash, marker) in zip(drawn.items(), STYLES * len(drawn), strict=False):
-        label = (labels or {}).get(name, name)
-        axes.plot(its.bits, its.mean, color=colour, linestyle=dash, marker=marker, markersize=4, label=label)
+    axes.set_prop_cycle(color=COLOURS, linestyle=DASHES, marker=MARKERS)
+    for name, its in curves(rows, by=by).items():
+        (line,) = axes.plot(its.bits, its.mean, markersize=4, label=(labels or {}).get(name, name))
         if len(its.scores) > 1:
             low = its.scores.min(axis=0)
             high = its.scores.max(axis=0)
-            axes.fill_between(its.bits, low, high, color=colour, alpha=0.15, linewidth=0)
+            axes.fill_between(its.bits, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
     if upper is not None:
         axes.axhline(upper, color="black", linewidth=1, linestyle=(0, (6, 3)), label="all labels")
     if paper is not None:
         score, spent = paper
         axes.axhline(score, color="black", linewidth=1.2, linestyle=(0, (4, 2)))
-        axes.annotate(
-            f"the paper, after {spent} bits", (0, score), (4, 4), xycoords=("axes fraction", "data"),
-            textcoords="offset points", ha="left", fontsize=9,
-        )  # fmt: skip
+        text = f"the paper, after {spent} bits"
+        axes.annotate(text, (0, score), (4, 4), ("axes fraction", "data"), "offset points", fontsize=9)
     if frozen is not None:
         axes.axhline(frozen, color="black", linewidth=0.8, linestyle=(0, (1, 3)), label="untrained")
     axes.set_xlabel("bits of annotation")
-    axes.set_ylabel({"map5_min": "mAP@5 (divided by min(R, 5))"}.get(column, column))
+    axes.set_ylabel("mAP@5 (divided by min(R, 5))")
     axes.set_title(title, loc="left", fontsize=10)
     axes.grid(alpha=0.25)
     figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=9)  # never over a curve

@@ -3,16 +3,12 @@
 A page holds blocks between ``<!-- report: KIND RUN -->`` and ``<!-- end -->``; ``fill`` writes them again.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from anneal.experiments import claims
-from anneal.experiments.claims import LAMBDAS, PAPER, Reported, bits_or_never
+from anneal.experiments.claims import DIVERSITY, LAMBDAS, PAPER, Reported, bits_or_never
 from anneal.experiments.curves import Curve, Row, bits_to, converged, curves, read
 
 ASKED = ("mgue", "bcgue", "cal", "cal-metric", "random")
@@ -53,15 +49,13 @@ def paper_table(by_player: Mapping[str, Curve], paper: Reported) -> str:
     """The paper's score, ours and the difference, at the paper's budget."""
     lines = []
     for name, theirs in paper.scores.items():
-        if name not in by_player or by_player[name].bits[-1] < 0.98 * paper.bits:
-            continue
-        curve = by_player[name]
-        column = curve.at(paper.bits)
-        ours = float(curve.mean[column])
-        difference = f"{100 * (ours - theirs):+.1f} points"
-        spread = f"{curve.scores[:, column].min():.3f} – {curve.scores[:, column].max():.3f}"
-        cells = [str(curve.bits[column]), f"{theirs:.4f}", f"{ours:.4f}", difference, spread]
-        lines.append([f"`{name}`", *cells])
+        curve = by_player.get(name)
+        if curve and curve.bits[-1] >= 0.98 * paper.bits:
+            column = curve.at(paper.bits)
+            ours = curve.scores[:, column]
+            cells = [f"{theirs:.4f}", f"{ours.mean():.4f}", f"{100 * (ours.mean() - theirs):+.1f} points"]
+            spread = f"{ours.min():.3f} – {ours.max():.3f}"
+            lines.append([f"`{name}`", str(curve.bits[column]), *cells, spread])
     return table(["", "bits", "paper", "ours", "difference", "least – most"], lines)
 
 
@@ -104,23 +98,19 @@ def choice_table(by_player: Mapping[str, Curve]) -> str:
         return "Not played yet."
     bits = next(iter(players.values())).bits
     end = min(curve.bits[-1] for curve in players.values())
-    shared = [column for column in range(1, len(bits)) if bits[column] <= end]
-    scores = {
-        name: np.array([np.interp(bits, curve.bits, trial) for trial in curve.scores])
-        for name, curve in players.items()
-    }
+    stop = sum(budget <= end for budget in bits)  # after the last shared budget
+    even = {name: curve.at_budgets(bits) for name, curve in players.items()}
     lines = []
     for name, curve in players.items():
         strategy, *variant = name.split(" ")
         lead = ""
-        if variant and strategy in players:
-            n = min(len(scores[name]), len(scores[strategy]))
-            ahead = 100 * (scores[name][:n] - scores[strategy][:n])[:, shared].mean(axis=1)
-            lead = f"{ahead.mean():+.1f} ± {ahead.std(ddof=1) if n > 1 else 0.0:.1f}"
-        means = zip(bits, scores[name].mean(axis=0), strict=True)
+        if variant and strategy in players and stop > 1:
+            ahead = 100 * even[name].lead(even[strategy], 1, stop)
+            lead = f"{ahead.mean():+.1f} ± {ahead.std(ddof=1) if len(ahead) > 1 else 0.0:.1f}"
+        means = zip(bits, even[name].mean, strict=True)
         cells = [f"{mean:.3f}" if budget <= curve.bits[-1] else "" for budget, mean in means]
         lines.append([name, *cells, lead, str(len(curve.scores))])
-    return table(["", *map(str, bits), f"points ahead, {bits[1]} to {bits[shared[-1]]}", "trials"], lines)
+    return table(["", *map(str, bits), f"points ahead, {bits[1]} to {bits[stop - 1]}", "trials"], lines)
 
 
 def claims_table(by_player: Mapping[str, Curve], paper: Reported) -> str:
@@ -145,15 +135,15 @@ def of_run(rows: Sequence[Row], archive: str, title: str) -> str:
 def summary_table(archive: str, results: Path) -> str:
     """The strategies from nothing at a few budgets, and place as a person has it, with held-out questions."""
     beyond = curves(read(results / f"{archive}-beyond" / "curve.csv"))
-    person = curves(read(results / f"{archive}-person" / "curve.csv"))["place"]
-    players = {name: curve for name, curve in beyond.items() if name not in LEVELS}
-    rows = {"place": players.pop("place"), "place, a tenth of the answers held out": person, **players}
-    frozen = beyond["frozen"]
+    rows = {"no training": beyond["frozen"], "`place`": beyond.pop("place")}
+    person = curves(read(results / f"{archive}-person" / "curve.csv"))
+    rows["`place, a tenth of the answers held out`"] = person["place"]
+    rows |= {f"`{name}`": curve for name, curve in beyond.items() if name not in LEVELS}
     budgets = [123, 246, 369, 738, 1230, 1845]
-    lines = [["no training", *[f"{frozen.mean[0]:.3f}"] * len(budgets), str(len(frozen.scores))]]
+    lines = []
     for name, curve in rows.items():
         means = [f"{curve.mean[curve.at(bits)]:.3f}" for bits in budgets]
-        lines.append([f"`{name}`", *means, str(len(curve.scores))])
+        lines.append([name, *means, str(len(curve.scores))])
     return table(["answers (bits)", *map(str, budgets), "trials"], lines)
 
 
@@ -164,18 +154,17 @@ def block(kind: str, run: str, results: Path) -> str:
     rows = read(results / run / "curve.csv")
     by_player = curves(rows)
     paper = PAPER[run.split("-")[0]]
-    best = paper.scores["mgue"]
     kinds: dict[str, Callable[[], str]] = {
         "comparison": lambda: curve_table(by_player, ASKED),
         "lambda": lambda: curve_table(by_player, [f"mgue-flat-{lam}" for lam in LAMBDAS]),
-        "diversity": lambda: curve_table(by_player, ("mgue", "mgue-flat-3", "bcgue", "bcgue-flat")),
+        "diversity": lambda: curve_table(by_player, DIVERSITY),
         "curve": lambda: curve_table(by_player),
         "levels": lambda: level_table(by_player),
         "paper": lambda: paper_table(by_player, paper),
         "convergence": lambda: convergence_table(by_player, paper),
         "claims": lambda: claims_table(by_player, paper),
         "choices": lambda: choice_table(by_player),
-        "reach": lambda: reach_table(by_player, (0.8, 0.9, best, float(by_player["mgue"].mean[-1]))),
+        "reach": lambda: reach_table(by_player, (0.8, 0.9, paper.scores["mgue"], by_player["mgue"].mean[-1])),
         "by-class": lambda: curve_table(curves(rows, "p5_class")),
     }
     return kinds[kind]()

@@ -3,8 +3,6 @@
 A diversity is a function (vectors, mined, n, rng) → n pairs. ``DIVERSITIES`` has them by name.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -45,11 +43,8 @@ DIVERSITIES: dict[str, Diversity] = {
 
 
 def best_per_cluster(points: Floats, scores: Floats, n: int, rng: np.random.Generator) -> Ids:
-    """The row of the best point of each of n k-means clusters, best first.
-
-    The points must come best first. If points coincide there are fewer than n clusters, and the best of
-    the other points fill up the n rows.
-    """
+    """The row of the best point of each of n k-means clusters, best first. The points must come best first.
+    If points coincide there are fewer clusters, and the best of the other points fill up the n rows."""
     if n >= len(points):
         return np.arange(len(points))
     cluster = clusters(points, n, rng)

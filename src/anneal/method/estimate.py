@@ -1,21 +1,15 @@
 """How good retrieval is, estimated from the answers to held-out questions. Arrays only.
 
-A few questions are not chosen to teach but drawn at random: an image, then one of its neighbours, at a
-rank drawn within strata (``STRATA``). The model never learns from their answers, so the estimate is
-honest. With r(q) the five nearest of image q,
-
-    P@5 = mean over q and over r in r(q) of [q and r are similar]
-
-Pairs whose verdict follows from the other answers are counted exactly, and only the rest is estimated.
-A pair drawn for an early model also counts for a later one. Its weight is the probability that the later
-model's five nearest contain it, divided by the expected number of draws of it over all models so far
-(importance sampling with the balance heuristic).
+Some questions are drawn at random: an image, then one of its neighbours, at a rank drawn within ``STRATA``.
+The model never learns from their answers. P@5 is the share of similar pairs among the pairs of an image and
+one of its five nearest. Pairs whose verdict follows from the other answers are counted exactly, and only
+the rest is estimated. A pair drawn for an early model also counts for a later one. Its weight is how often
+it is among the later model's five nearest, divided by the expected number of draws of it over all models
+so far (importance sampling with the balance heuristic).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +18,7 @@ from anneal.method.mining import pairwise
 from anneal.pairs import Floats, Ids, Pairs, Verdict
 
 K = 5
-STRATA = ((0.6, K), (0.2, 25), (0.1, 125), (0.1, 2**62))
-"""(share of the questions, the rank at which the stratum ends). Most similar pairs are near ones."""
+STRATA = ((0.6, K), (0.2, 25), (0.1, 125), (0.1, 2**62))  # share of the questions, rank of the end
 Z = 1.96  # 95 %
 
 
@@ -119,10 +112,8 @@ class HeldOutDraws:
 
 
 def weighted_share(weights: Floats, similar: NDArray[np.bool_]) -> Estimate:
-    """The weighted share of similar pairs, with Wilson's interval at an effective number of answers.
-
-    That number is Kish's, or less where the weights depend on the verdicts.
-    """
+    """The weighted share of similar pairs, with Wilson's interval at an effective number of answers: Kish's,
+    or less where the weights depend on the verdicts."""
     total = weights.sum()
     if not total:
         return Estimate(0.5, 0.0, 1.0)  # nothing is known
@@ -141,18 +132,14 @@ def weighted_share(weights: Floats, similar: NDArray[np.bool_]) -> Estimate:
 def precision_at_5(
     drawn: HeldOutDraws, ranks: Ranks, unsettled: NDArray[np.bool_], n: int, top: NDArray[np.int8]
 ) -> Estimate:
-    """P@5 of a model in which the drawn pairs have these ``ranks``.
-
-    ``unsettled`` marks the drawn pairs whose verdict does not follow from the other answers. ``top`` holds
-    the verdicts that do follow for (queries, 5) results: 0 where none does.
-    """
+    """P@5 of a model with these ``ranks`` of the drawn pairs. ``unsettled`` marks the pairs whose verdict the
+    other answers do not imply. ``top`` (queries, 5) holds the verdicts that they imply on results, or 0."""
     hits = (top == Verdict.SIMILAR).mean()
     unknown = 1 - ((top == Verdict.SIMILAR) | (top == Verdict.DISSIMILAR)).mean()
     near = (ranks.ab < K).astype(float) + (ranks.ba < K)  # a pair may count in both directions
     weights = np.where(unsettled, near / np.maximum(drawn.expected(n), 1e-300), 0.0)
     rest = weighted_share(weights, drawn.similar)
-    value, low, high = (float(hits + unknown * share) for share in (rest.value, rest.low, rest.high))
-    return Estimate(value, low, high)
+    return Estimate(*(float(hits + unknown * share) for share in astuple(rest)))
 
 
 def precision_of_similar(
@@ -165,12 +152,9 @@ def precision_of_similar(
 
 
 def worse(similar: NDArray[np.bool_], new: Floats, old: Floats) -> bool:
-    """Whether the similarities of a new model separate the judged pairs worse than those of an old one.
-
-    The measure is the area under the ROC curve. Both models are measured on the same pairs, so the test
-    is on the difference: it must be below zero by two standard errors (DeLong et al. 1988). With fewer
-    than five pairs of either kind the result is False.
-    """
+    """Whether the similarities of a new model separate the judged pairs worse than those of an old one: the
+    difference in area under the ROC curve is below zero by two standard errors (DeLong et al. 1988). With
+    fewer than five pairs of either kind the result is False."""
     count_similar = similar.sum()
     count_dissimilar = (~similar).sum()
     if min(count_similar, count_dissimilar) < 5:
@@ -183,15 +167,12 @@ def worse(similar: NDArray[np.bool_], new: Floats, old: Floats) -> bool:
 
 def _ordered(similar: NDArray[np.bool_], s: Floats) -> Floats:
     """1 where a similar pair has a higher similarity than a dissimilar one, ½ where they tie, else 0."""
-    ordered: Floats = (np.sign(s[similar][:, None] - s[~similar][None, :]) + 1) / 2
-    return ordered
+    return np.asarray((np.sign(s[similar][:, None] - s[~similar][None, :]) + 1) / 2)
 
 
 def advice(answers: Sequence[int], estimates: Sequence[Estimate]) -> tuple[bool, str]:
-    """Whether to stop, and why, from the number of answers of each model so far and its P@5.
-
-    Each estimate is uncertain. So two models in a row must show no gain from the last third of the answers.
-    """
+    """Whether to stop, and why, from the number of answers of each model so far and its P@5. Estimates are
+    uncertain, so two models in a row must show no gain from the last third of the answers."""
     if len(estimates) < 5:
         return False, "Too early to say: it takes a few rounds to see how quality grows."
     now = estimates[-1]

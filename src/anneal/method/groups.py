@@ -2,13 +2,11 @@
 
     F ← keep · S F + (1 − keep) · Y
 
-S is the symmetrically normalised graph of nearest neighbours. Y holds the known group of each image that
-has one.
+S is the symmetrically normalised graph of nearest neighbours, and Y holds the known groups.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from scipy.sparse import coo_array, csr_array
@@ -18,6 +16,8 @@ from anneal.method.relations import Relations
 from anneal.pairs import Floats, Ids
 
 NEIGHBOURS = 10
+STEPS = 20
+KEEP = 0.9
 MAX_UNPLACED = 20_000  # images without a group to look at, drawn anew each time: this bounds memory
 
 
@@ -30,26 +30,22 @@ class Membership:
     share: Floats  # (images, groups)
     near: Ids  # (images, NEIGHBOURS + 1 or all) rows of the nearest images, usually the image itself first
 
-    def disagreement(self, other: Membership) -> Floats:
-        """For each image, the probability that a group drawn from each of the two memberships differs.
-
-        1 where nothing is known. Against itself, this is how uncertain the group of the image is.
-        """
+    def disagreement(self, other: Self) -> Floats:
+        """For each image, the probability that two groups, one drawn from each membership, differ; 1 where
+        nothing is known. Against itself, this is how uncertain the group of the image is."""
         same: Floats = (self.share * other.share).sum(axis=1)
         return 1 - same
 
     def neighbourhood_mean(self, values: Floats) -> Floats:
         """For each image, the mean of ``values`` over its nearest images."""
-        mean: Floats = values[self.near].mean(axis=1)
-        return mean
+        return np.asarray(values[self.near].mean(axis=1))
 
     @property
     def overlap(self) -> Floats:
         """(groups, groups) from 0 to 1: how far two groups claim the same images."""
         shared = self.share.T @ self.share
         norm = np.sqrt(np.maximum(np.diag(shared), 1e-12))
-        overlap: Floats = shared / np.outer(norm, norm)
-        return overlap
+        return np.asarray(shared / np.outer(norm, norm))
 
 
 def candidates(images: Ids, known: Relations, rng: np.random.Generator) -> Ids:
@@ -62,9 +58,7 @@ def candidates(images: Ids, known: Relations, rng: np.random.Generator) -> Ids:
     return np.union1d(np.setdiff1d(images, unplaced), drawn)
 
 
-def spread_labels(
-    vectors: Floats, images: Ids, known: Relations, steps: int = 20, keep: float = 0.9
-) -> Membership:
+def spread_labels(vectors: Floats, images: Ids, known: Relations) -> Membership:
     """Spread the known groups over all ``images``."""
     images = np.unique(images)
     ranking = nearest(vectors, images, np.asarray(vectors[images]), min(NEIGHBOURS + 1, len(images)))
@@ -77,8 +71,8 @@ def spread_labels(
     labels[placed, column] = 1 / np.sqrt(np.bincount(column))[column]  # so a large group does not take all
 
     weight = labels
-    for _ in range(steps):
-        weight = keep * (graph @ weight) + (1 - keep) * labels
+    for _ in range(STEPS):
+        weight = KEEP * (graph @ weight) + (1 - KEEP) * labels
     total = weight.sum(axis=1, keepdims=True)
     share = np.where(total < 1e-9, 0, weight / np.maximum(total, 1e-12))
     return Membership(images, groups, share, near)

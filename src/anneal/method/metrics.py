@@ -10,8 +10,6 @@ There are three meanings of r. ``min`` is min(R, k), the most that can be found:
 the score cannot reach 1 if R > k. The AP of a query with nothing to find (R = 0) is nan.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

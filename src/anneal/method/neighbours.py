@@ -1,7 +1,5 @@
 """Exact nearest neighbours by cosine similarity."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,11 +24,8 @@ class Ranking:
 def nearest(
     vectors: Floats, images: Ids, queries: Floats, k: int, strip: int = 256, block: int = 65536
 ) -> Ranking:
-    """The k of ``images`` (rows of the unit ``vectors``) most similar to each unit query.
-
-    A strip of queries is compared with a block of images at a time, so memory is bounded by strip ×
-    block. Of equally similar images the one with the smaller id comes first.
-    """
+    """The k of ``images`` (rows of the unit ``vectors``) most similar to each unit query; of equally similar
+    ones the smaller id first. Memory is bounded: a strip of queries meets a block of images at a time."""
     images = np.unique(images)
     k = min(k, len(images))
     ids = np.empty((len(queries), k), dtype=np.int64)
@@ -60,12 +55,10 @@ def _best_columns(scores: Floats, k: int) -> Ids:
     rows, columns = np.nonzero(scores >= last)  # ordered by row, then column; more than k where some tie
     order = np.lexsort((columns, -scores[rows, columns], rows))
     start = np.searchsorted(rows, np.arange(len(scores)))
-    best: Ids = columns[order][start[:, None] + np.arange(k)]
-    return best
+    return np.asarray(columns[order][start[:, None] + np.arange(k)])
 
 
 def unit(vectors: Floats) -> Floats:
     """The rows scaled to length one; a row of zeros stays as it is."""
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
-    scaled: Floats = vectors / np.maximum(length, 1e-12)
-    return scaled
+    return np.asarray(vectors / np.maximum(length, 1e-12))

@@ -3,14 +3,9 @@
     similar + similar → similar;  similar + dissimilar → dissimilar;  dissimilar + dissimilar → nothing
 
 There are three closures, by name in ``CLOSURES``. ``none`` keeps the answers alone. ``single`` takes one
-step and never chains from an implied pair, as in the paper. ``full`` takes every step.
-
-Implied pairs are never listed one by one. Relations are stored as groups of images that are all similar
-to each other, and links between groups. With ``full`` a group is a connected component of the similar
-answers. With ``none`` and ``single`` each image is its own group.
+step and never chains from an implied pair, as in the paper. ``full`` takes every step. Implied pairs are
+never listed one by one: relations are groups of images that are all similar, and links between groups.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -28,15 +23,11 @@ REPEATED = -1  # in `Relations.blocks`: a pair that comes elsewhere, or an image
 
 @dataclass(frozen=True)
 class Relations:
-    """All that is known about the pairs of n images. ``among`` and ``of`` look pairs up.
-
-    ``links`` holds SIMILAR or DISSIMILAR between two groups. ``set_aside`` marks pairs that have no
-    settled verdict and must not be asked: unsure ones and contradicted ones.
-    """
+    """All that is known about the pairs of n images. ``among`` and ``of`` look pairs up."""
 
     group: Ids  # (n,) the group of each image
-    links: csr_array  # (groups, groups) int8, symmetric
-    set_aside: csr_array  # (n, n) int8, symmetric, UNSURE where set
+    links: csr_array  # (groups, groups) int8, symmetric: SIMILAR or DISSIMILAR between two groups
+    set_aside: csr_array  # (n, n) int8, symmetric: UNSURE where a pair is unsure or contradicted
 
     def __len__(self) -> int:
         return len(self.group)
@@ -64,10 +55,8 @@ class Relations:
         return np.where(verdicts == UNKNOWN, set_aside, verdicts)
 
     def blocks(self, images: Ids, size: int) -> Iterator[tuple[Ids, Ids, NDArray[np.int8]]]:
-        """Every pair of the distinct ``images`` once, in blocks: rows, columns, and their verdicts.
-
-        A block on the diagonal is REPEATED in its lower half and on its diagonal.
-        """
+        """Every pair of the distinct ``images`` once, in blocks: rows, columns, and their verdicts. On the
+        diagonal and in the lower half of a block on the diagonal the verdict is REPEATED."""
         for i in range(0, len(images), size):
             rows = images[i : i + size]
             for j in range(i, len(images), size):
@@ -90,9 +79,8 @@ class Relations:
 
     def count(self, verdict: Verdict) -> int:
         """The number of pairs with this verdict, answered and implied together."""
-        link = coo_array(self.links)
-        upper = (link.row < link.col) & (link.data == verdict)
-        count = int((self.sizes[link.row[upper]] * self.sizes[link.col[upper]]).sum())
+        linked = _edges(self._links_by_verdict[verdict])
+        count = int((self.sizes[linked.a] * self.sizes[linked.b]).sum())
         if verdict == Verdict.SIMILAR:
             count += int((self.sizes * (self.sizes - 1) // 2).sum())
         return count
@@ -154,17 +142,13 @@ def none(n: int, answers: Answers) -> Closure:
     """The answers and nothing more."""
     similar, dissimilar = _settled(n, answers)
     opposed = _edges(similar.multiply(dissimilar))
-    conflicts = {_opposed_rows(answers, a, b) for a, b in opposed}
-    relations = _ungrouped(n, answers, similar, dissimilar, opposed)
-    return Closure(relations, _contradictions(conflicts))
+    conflicts = {_loop(answers, similar, a, b) for a, b in opposed}
+    return Closure(_ungrouped(answers, similar, dissimilar, opposed), _contradictions(conflicts))
 
 
 def single(n: int, answers: Answers) -> Closure:
-    """One step from the answers, never from an implied pair.
-
-    S and D are the 0/1 matrices of the answers. The implied pairs are those of S·S and S·D + D·S that
-    have no answer. An implied pair that is in both is set aside.
-    """
+    """One step from the answers. With S and D the 0/1 matrices of the answers, the implied pairs are those of
+    S·S and S·D + D·S that have no answer. A pair that is in both is set aside."""
     similar, dissimilar = _settled(n, answers)
     answered = (similar + dissimilar).astype(bool)
     implied_similar, implied_dissimilar = _one_step(similar, dissimilar)
@@ -172,10 +156,7 @@ def single(n: int, answers: Answers) -> Closure:
     opposed = _edges(similar.multiply(dissimilar))  # answered both ways
     triangles = _edges(dissimilar.multiply(implied_similar))  # answered one way, implied the other
     contested = _edges(_without(implied_similar, answered).multiply(implied_dissimilar))  # implied both ways
-    conflicts = {_opposed_rows(answers, a, b) for a, b in opposed}
-    for a, b in triangles:
-        answer = _row(answers, a, b, Verdict.DISSIMILAR)
-        conflicts.add(_path(answers, similar, a, b) | {answer})
+    conflicts = {_loop(answers, similar, a, b) for a, b in opposed.then(triangles)}
     for a, b in contested:
         conflicts.add(_path(answers, similar, a, b) | _detour(answers, similar, dissimilar, a, b))
 
@@ -184,19 +165,17 @@ def single(n: int, answers: Answers) -> Closure:
         implied_similar, implied_dissimilar = _one_step(*_settled(n, consistent))
     similar = similar + _without(implied_similar, answered)
     dissimilar = dissimilar + _without(implied_dissimilar, answered)
-    relations = _ungrouped(n, answers, similar, dissimilar, contested.then(opposed))
+    relations = _ungrouped(answers, similar, dissimilar, contested.then(opposed))
     return Closure(relations, _contradictions(conflicts))
 
 
 def full(n: int, answers: Answers) -> Closure:
-    """Every step. The groups are the connected components of the similar answers, and a dissimilar
-    answer separates two whole groups.
-
-    A dissimilar answer *inside* a component contradicts the similar answers on a shortest path between
-    its two images. All of these then count as unsure.
-    """
-    similar, _ = _settled(n, answers)
-    group = _components(similar)
+    """Every step. The groups are the connected components of the similar answers, and a dissimilar answer
+    separates two whole groups. *Inside* a component it contradicts the similar answers on a shortest path
+    between its two images. All of these then count as unsure."""
+    similar = _symmetric(n, answers.given(Verdict.SIMILAR))
+    _, component = connected_components(similar, directed=False)
+    group = np.asarray(component, dtype=np.int64)
     inside = (answers.verdicts == Verdict.DISSIMILAR) & (group[answers.pairs.a] == group[answers.pairs.b])
     rows = np.flatnonzero(inside)
     conflicts = set()
@@ -204,14 +183,13 @@ def full(n: int, answers: Answers) -> Closure:
         conflicts.add(_path(answers, similar, a, b) | {row})
 
     if conflicts:
-        answers = answers.unsure(set().union(*conflicts))
-        similar, _ = _settled(n, answers)
-        group = _components(similar)
+        consistent = full(n, answers.unsure(set().union(*conflicts)))  # nothing is left to contradict
+        return Closure(consistent.relations, _contradictions(conflicts))
     separated = answers.given(Verdict.DISSIMILAR)
     group_pairs = Pairs.of(group[separated.a], group[separated.b])
     links = _symmetric(int(group.max(initial=-1)) + 1, group_pairs, Verdict.DISSIMILAR)
     set_aside = _symmetric(n, answers.given(Verdict.UNSURE), Verdict.UNSURE)
-    return Closure(Relations(group, links, set_aside), _contradictions(conflicts))
+    return Closure(Relations(group, links, set_aside), ())
 
 
 CLOSURES: dict[str, Callable[[int, Answers], Closure]] = {"none": none, "single": single, "full": full}
@@ -240,12 +218,6 @@ def _one_step(similar: csr_array, dissimilar: csr_array) -> tuple[csr_array, csr
     return (s @ s).astype(bool), (s @ d + d @ s).astype(bool)
 
 
-def _components(similar: csr_array) -> Ids:
-    """The connected component of each image."""
-    _, component = connected_components(similar, directed=False)
-    return np.asarray(component, dtype=np.int64)
-
-
 def _edges(matrix: csr_array) -> Pairs:
     """The pairs where a symmetric matrix is not zero."""
     entries = coo_array(matrix)
@@ -259,10 +231,9 @@ def _without(matrix: csr_array, mask: csr_array) -> csr_array:
     return _symmetric(matrix.shape[0], _edges(csr_array(rest)))
 
 
-def _ungrouped(
-    n: int, answers: Answers, similar: csr_array, dissimilar: csr_array, contradicted: Pairs
-) -> Relations:
+def _ungrouped(answers: Answers, similar: csr_array, dissimilar: csr_array, contradicted: Pairs) -> Relations:
     """Relations in which each image is its own group. The contradicted pairs are set aside."""
+    n = similar.shape[0]
     hidden = _symmetric(n, contradicted)
     links = _without(similar, hidden) * int(Verdict.SIMILAR)
     links = links + _without(dissimilar, hidden) * int(Verdict.DISSIMILAR)  # no pair is in both
@@ -276,9 +247,9 @@ def _row(answers: Answers, a: int, b: int, verdict: Verdict) -> int:
     return int(np.flatnonzero(same_pair & (answers.verdicts == verdict))[0])
 
 
-def _opposed_rows(answers: Answers, a: int, b: int) -> frozenset[int]:
-    """The two rows that give opposite verdicts on one pair."""
-    return frozenset(_row(answers, a, b, v) for v in (Verdict.SIMILAR, Verdict.DISSIMILAR))
+def _loop(answers: Answers, similar: csr_array, a: int, b: int) -> frozenset[int]:
+    """The rows of a dissimilar answer on a and b, and of the similar answers that connect them."""
+    return _path(answers, similar, a, b) | {_row(answers, a, b, Verdict.DISSIMILAR)}
 
 
 def _path(answers: Answers, similar: csr_array, a: int, b: int) -> frozenset[int]:
@@ -293,13 +264,11 @@ def _path(answers: Answers, similar: csr_array, a: int, b: int) -> frozenset[int
 
 def _detour(answers: Answers, similar: csr_array, dissimilar: csr_array, a: int, b: int) -> frozenset[int]:
     """The rows of a similar and a dissimilar answer that together imply that a and b are dissimilar."""
-    routes = []
-    for one, other in ((a, b), (b, a)):
-        middles = np.intersect1d(similar[[one]].indices, dissimilar[[other]].indices)
-        routes += [(one, middle, other) for middle in middles.tolist()]
-    near, middle, far = routes[0]  # the caller knows that there is one
-    first = _row(answers, near, middle, Verdict.SIMILAR)
-    return frozenset([first, _row(answers, middle, far, Verdict.DISSIMILAR)])
+    middles = np.intersect1d(similar[[a]].indices, dissimilar[[b]].indices).tolist()
+    if not middles:  # the caller knows that there is a way, so it is from b to a
+        return _detour(answers, similar, dissimilar, b, a)
+    first = _row(answers, a, middles[0], Verdict.SIMILAR)
+    return frozenset([first, _row(answers, middles[0], b, Verdict.DISSIMILAR)])
 
 
 def _contradictions(conflicts: set[frozenset[int]]) -> tuple[Contradiction, ...]:

@@ -4,8 +4,6 @@ MGUE asks the pairs whose similarity is nearest to a threshold α_t, which lies 
 dissimilar pairs known so far. BCGUE asks those whose probability, by a pair classifier, is nearest to ½.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,10 +30,7 @@ class Moments:
 
 
 def moments(vectors: Floats, known: Relations, block: int = 1024) -> Moments:
-    """μ and σ of s = u·v over all pairs known to be similar or dissimilar, answered or implied.
-
-    Only images with a known pair are visited, a block of pairs at a time.
-    """
+    """μ and σ of s = u·v over all pairs known to be similar or dissimilar, answered or implied."""
     sums = {Verdict.SIMILAR: np.zeros(3), Verdict.DISSIMILAR: np.zeros(3)}  # count, Σs, Σs²
     for rows, columns, verdicts in known.blocks(known.members, block):
         s = vectors[rows] @ vectors[columns].T
@@ -46,12 +41,8 @@ def moments(vectors: Floats, known: Relations, block: int = 1024) -> Moments:
 
 
 def _mean_std(total: Floats) -> tuple[float, float]:
-    count, first, second = total
-    if not count:
-        return float("nan"), float("nan")
-    mean = first / count
-    variance = max(second / count - mean**2, 0.0)
-    return float(mean), float(np.sqrt(variance))
+    mean, square = (total[1:] / (total[0] or np.nan)).tolist()
+    return mean, float(np.sqrt(max(square - mean**2, 0.0)))
 
 
 def mgue_threshold(m: Moments, lam: float) -> float:
@@ -60,20 +51,15 @@ def mgue_threshold(m: Moments, lam: float) -> float:
     return (m.mean_similar + m.mean_dissimilar - shift) / 2
 
 
-def calibrate(
-    x: Floats, similar: NDArray[np.bool_], slope: float = 1.5, certainty: float = 0.05, steps: int = 50
-) -> tuple[float, float]:
-    """Fit P(similar | x) = 1 / (1 + e^{−k(x − m)}) by Newton's method; returns (k, m).
-
-    The prior on k is normal, with mean ``slope`` and precision ``certainty``; the one on the offset is
-    weak. So a few verdicts, or verdicts of one kind, still give a finite curve. k is at least 0.25.
-    """
+def calibrate(x: Floats, similar: NDArray[np.bool_]) -> tuple[float, float]:
+    """Fit P(similar | x) = 1 / (1 + e^{−k(x − m)}) by Newton's method; returns (k, m), with k at least 0.25.
+    Normal priors keep the curve finite for a few verdicts and for verdicts of one kind."""
     centre = float(np.mean(x))
     design = np.stack([x - centre, np.ones_like(x)], axis=1).astype(np.float64)  # (pairs, 2)
-    prior = np.array([slope, 0.0])
-    precision = np.array([certainty, 1e-2])
+    prior = np.array([1.5, 0.0])  # the mean of k and of the offset
+    precision = np.array([0.05, 0.01])
     w = prior.copy()
-    for _ in range(steps):
+    for _ in range(50):
         p = expit(design @ w)
         gradient = design.T @ (similar - p) - precision * (w - prior)
         hessian = (design * (p * (1 - p))[:, None]).T @ design + np.diag(precision)
@@ -87,30 +73,23 @@ def calibrate(
 
 
 def fit_logistic(s: Floats, similar: NDArray[np.bool_]) -> tuple[float, float]:
-    """(k, m) of P(similar | s) = 1 / (1 + e^{−k(s − m)}) for similarities s and their verdicts.
-
-    s is scaled by its standard deviation first, so the prior of ``calibrate`` suits every model.
-    """
+    """(k, m) of ``calibrate`` for similarities s. They are first divided by their standard deviation, so the
+    prior suits every model."""
     scale = max(float(np.std(s)), 1e-6)
     k, middle = calibrate(s / scale, similar)
     return k / scale, middle * scale
 
 
 def level_for_share(levels: Floats, similar: NDArray[np.bool_], share: float) -> float:
-    """The level at which this share of the answers is expected to be similar.
-
-    The level of a pair is the share of all pairs that are more similar. Both arrays are of the answers.
-    """
+    """The level at which this share of the answers is expected to be similar. Both arrays are of the answers.
+    The level of a pair is the share of all pairs that are more similar."""
     k, middle = calibrate(-np.log(levels), similar)
     return float(np.exp(-(middle + logit(share) / k)))
 
 
 def best_cutoff(s: Floats, similar: NDArray[np.bool_]) -> float:
-    """The similarity from which a pair is called similar, with the least error on these verdicts.
-
-    The error is the share of similar pairs below the cutoff plus the share of dissimilar pairs above it.
-    nan until there is a pair of each kind.
-    """
+    """The similarity from which to call a pair similar; nan until there is a pair of each kind. It has the
+    least error: the share of similar pairs below it plus the share of dissimilar pairs above it."""
     if similar.all() or not similar.any():
         return float("nan")
     order = np.argsort(s)
@@ -126,24 +105,19 @@ def best_cutoff(s: Floats, similar: NDArray[np.bool_]) -> float:
 
 def mgue_score(s: Floats, threshold: float) -> Floats:
     """−|s − α_t|"""
-    score: Floats = -np.abs(s - threshold)
-    return score
+    return np.asarray(-np.abs(s - threshold))
 
 
 def bcgue_score(probability: Floats) -> Floats:
     """−|P − ½|"""
-    score: Floats = -np.abs(probability - 0.5)
-    return score
+    return mgue_score(probability, 0.5)
 
 
 @dataclass(frozen=True)
 class PairProbability:
-    """P(similar) of a trained pair classifier, for a block of pairs at a time.
-
-    The first layer takes two concatenated vectors, so it splits into one half per image: ``left`` and
-    ``right`` hold W₁ᵃu and W₁ᵇu + b₁ for every image. A pair then costs their sum and two small layers.
-    The logit is the mean over both orders of the pair, so the order does not matter.
-    """
+    """P(similar) of a trained pair classifier. The first layer takes two concatenated vectors, so it splits
+    into one half per image: ``left`` and ``right`` hold W₁ᵃu and W₁ᵇu + b₁ for every image. The logit is the
+    mean over both orders of the pair."""
 
     left: Floats  # (n, h1)
     right: Floats  # (n, h1)
@@ -155,13 +129,12 @@ class PairProbability:
     def __call__(self, rows: Ids, columns: Ids) -> Floats:
         forward = self._logit(self.left[rows], self.right[columns])
         backward = self._logit(self.left[columns], self.right[rows]).T
-        probability: Floats = expit((forward + backward) / 2)
-        return probability
+        return np.asarray(expit((forward + backward) / 2))
 
-    def _logit(self, left: Floats, right: Floats, rows: int = 64) -> Floats:
+    def _logit(self, left: Floats, right: Floats) -> Floats:
         out = np.empty((len(left), len(right)), dtype=np.float32)
-        for i in range(0, len(left), rows):  # in strips: the largest array is (rows, |right|, h1)
-            hidden = np.maximum(left[i : i + rows, None, :] + right[None, :, :], 0)
+        for i in range(0, len(left), 64):  # in strips: the largest array is (64, |right|, h1)
+            hidden = np.maximum(left[i : i + 64, None, :] + right[None, :, :], 0)
             hidden = np.maximum(hidden @ self.second + self.second_bias, 0)
-            out[i : i + rows] = hidden @ self.last + self.last_bias
+            out[i : i + 64] = hidden @ self.last + self.last_bias
         return out

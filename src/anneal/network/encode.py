@@ -1,7 +1,5 @@
 """Images → vectors. The frozen part runs once per archive, the trained part once per round."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterable
@@ -17,7 +15,7 @@ from anneal.archive.catalog import Archive
 from anneal.archive.pixels import GrowingArray
 from anneal.method.neighbours import unit
 from anneal.network.backbones import Backbone
-from anneal.network.model import SPACES, Depth, Encoder, Space, frozen, searched
+from anneal.network.model import Depth, Encoder, Space, frozen, searched
 from anneal.pairs import Floats
 from anneal.watch import Progress, silent
 
@@ -29,11 +27,8 @@ VIEWS = 2  # quarter turns: seen from above no direction is up, and two views ar
 def inputs(
     archive: Archive, backbone: Backbone, depth: Depth, progress: Progress = silent, views: int = VIEWS
 ) -> NDArray[Any]:
-    """The input of the trainable part for every image: the frozen part's output, memory-mapped.
-
-    It is computed once for each archive, backbone, depth and number of views. A stopped run resumes. With
-    depth ``full`` nothing is frozen, and the input is the archive's pixels.
-    """
+    """The input of the trainable part for every image: the frozen part's output, memory-mapped. It is made
+    once, and a stopped run resumes. With depth ``full`` nothing is frozen, and the input is the pixels."""
     if depth == "full":
         return archive.pixels
     row = _frozen_output(archive.pixels[:1], backbone, depth, 1).shape[1:]
@@ -62,14 +57,13 @@ def _frozen_output(pixels: NDArray[np.uint8], backbone: Backbone, depth: Depth, 
     """The frozen part's output; with depth ``head``, its mean over several quarter turns of the image."""
     part = frozen(backbone, depth).eval()
     turned = [np.rot90(pixels, turn, axes=(1, 2)) for turn in range(views if depth == "head" else 1)]
-    outputs = [part(backbone.normalise(_tensor(view))) for view in turned]
-    mean: NDArray[Any] = torch.stack(outputs).mean(dim=0).numpy()
-    return mean
+    outputs = [part(prepare(view, backbone)) for view in turned]
+    return torch.stack(outputs).mean(dim=0).numpy()
 
 
 def prepare(rows: NDArray[Any], backbone: Backbone) -> torch.Tensor:
-    """Rows of what ``inputs`` returned → a batch for the encoder."""
-    batch = _tensor(rows)
+    """Pixels, or rows of what ``inputs`` returned → a batch for the network."""
+    batch = torch.from_numpy(np.array(rows))  # a copy: stored rows are read-only
     return backbone.normalise(batch) if batch.dtype == torch.uint8 else batch.float()
 
 
@@ -86,16 +80,12 @@ def vectors(
     step = 4096 if encoder.depth == "head" else BATCH
     blocks: dict[Space, list[Floats]] = {space: [] for space in spaces}
     for i in range(0, len(stored), step):
-        outputs = encoder(prepare(stored[i : i + step], backbone))
-        for space, output in zip(SPACES, outputs, strict=True):
-            if space in blocks:
-                blocks[space].append(F.normalize(output, dim=1).numpy())
+        features, projected = encoder(prepare(stored[i : i + step], backbone))
+        for space, rows in blocks.items():
+            output = features if space == "backbone" else projected
+            rows.append(F.normalize(output, dim=1).numpy())
         progress(min(i + step, len(stored)), len(stored))
     return {space: np.concatenate(rows) for space, rows in blocks.items()}
-
-
-def _tensor(rows: NDArray[Any]) -> torch.Tensor:
-    return torch.from_numpy(np.array(rows))  # a copy: stored rows are read-only
 
 
 @torch.inference_mode()

@@ -2,10 +2,7 @@
 
 ``s`` is the (m, m) matrix of cosine similarities of the batch. ``known`` is the (m, m) matrix of verdicts
 (``Relations.among``). The diagonal does not count. A pair (i, j) counts at [i, j] and at [j, i].
-The functions are pure. The tests recompute each one with a loop over pairs.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The retrieval network: a backbone, a projection head, and the pair classifier of BCGUE."""
 
-from __future__ import annotations
-
 import json
 import math
 from copy import deepcopy
@@ -11,19 +9,17 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file, save_file
+from safetensors import torch as safetensors
 from torch import Tensor, nn
 
 from anneal.errors import CampaignError, UsageError
-from anneal.files import explain_disk_errors, write_text
+from anneal.files import replacing, write_text
 from anneal.method.uncertainty import PairProbability
 from anneal.network.backbones import Backbone
 from anneal.pairs import Floats
 
 Depth = Literal["head", "last", "full"]
-DEPTHS: tuple[Depth, ...] = ("head", "last", "full")
 Space = Literal["backbone", "head"]
-SPACES: tuple[Space, ...] = ("backbone", "head")
 MODEL_FILES = ("model.safetensors", "model.json")  # what ``save`` writes: the weights and their description
 
 
@@ -47,8 +43,7 @@ class Encoder(nn.Module):
     pooled features with depth ``head``, a feature map with ``last``, normalised pixels with ``full``.
 
     An *anchored* head adds the output of its two layers, small at first, to the leading principal components
-    of the features. So training starts near the geometry of the frozen features. A head that starts at
-    random is worse than no training until it has seen many answers.
+    of the features, so training starts near their geometry. A random start needs many answers to catch up.
     """
 
     mean: Tensor
@@ -112,8 +107,7 @@ class PairClassifier(nn.Module):
         self.last = nn.Linear(widths[1], 1)
 
     def halves(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """The first layer, split into one half per image. The entries of a unit vector are small. They are
-        scaled to a spread of one, which suits the layer's initial weights."""
+        """The first layer, one half per image. Unit rows are scaled to a spread of one, which suits it."""
         z = z * math.sqrt(self.dim)
         left = self.first.weight[:, : self.dim]
         right = self.first.weight[:, self.dim :]
@@ -130,54 +124,37 @@ class PairClassifier(nn.Module):
     def scorer(self, vectors: Floats) -> PairProbability:
         """The same classifier in NumPy, for all images of an archive."""
         left, right = self.halves(torch.from_numpy(vectors))
-        return PairProbability(
-            left.numpy(),
-            right.numpy(),
-            self.second.weight.T.numpy(),
-            self.second.bias.numpy(),
-            self.last.weight[0].numpy(),
-            float(self.last.bias),
-        )
+        second = (self.second.weight.T.numpy(), self.second.bias.numpy())
+        last = (self.last.weight[0].numpy(), float(self.last.bias))
+        return PairProbability(left.numpy(), right.numpy(), *second, *last)
 
 
 def frozen(backbone: Backbone, depth: Depth) -> nn.Module:
     """The part that is not trained. Its output is computed once and stored."""
-    if depth == "full":
-        return nn.Identity()
-    return _whole(backbone) if depth == "head" else _lower(backbone)
+    return _parts(backbone, depth)[0]
 
 
 def trainable(backbone: Backbone, depth: Depth) -> nn.Module:
-    """The part that is trained, between the frozen part and the head. It is a copy, so the next training
-    starts from the pretrained weights again."""
-    if depth == "head":
-        return nn.Identity()
-    if depth == "full":
-        return deepcopy(_whole(backbone))
-    _lower(backbone)  # raises an error if there is none
-    return deepcopy(backbone.upper)
+    """The part between the frozen part and the head: a copy, so training leaves the backbone as it is."""
+    return deepcopy(_parts(backbone, depth)[1])
 
 
-def _whole(backbone: Backbone) -> nn.Module:
-    if backbone.lower is None:
-        return backbone.upper
-    return nn.Sequential(backbone.lower, backbone.upper)
-
-
-def _lower(backbone: Backbone) -> nn.Module:
-    if backbone.lower is None:
-        raise UsageError(f"Depth 'last' needs stages, and {backbone.name} has none: use depth head or full.")
-    return backbone.lower
+def _parts(backbone: Backbone, depth: Depth) -> tuple[nn.Module, nn.Module]:
+    """(frozen, trainable)"""
+    if depth == "last":
+        if backbone.lower is None:
+            raise UsageError(f"{backbone.name} has no stages, as depth 'last' needs: use depth head or full.")
+        return backbone.lower, backbone.upper
+    whole = backbone.upper if backbone.lower is None else nn.Sequential(backbone.lower, backbone.upper)
+    return (whole, nn.Identity()) if depth == "head" else (nn.Identity(), whole)
 
 
 def save(folder: Path, encoder: Encoder, about: dict[str, Any]) -> None:
     """Write ``MODEL_FILES``. The JSON comes last: if it exists, both files are complete."""
     weights_file, about_file = (folder / name for name in MODEL_FILES)
-    with explain_disk_errors(weights_file):
-        folder.mkdir(parents=True, exist_ok=True)
-        part = folder / f"{weights_file.name}.tmp"
-        save_file({name: weight.contiguous() for name, weight in encoder.state_dict().items()}, part)
-        part.replace(weights_file)
+    weights = {name: weight.contiguous() for name, weight in encoder.state_dict().items()}
+    with replacing(weights_file) as out:
+        out.write(safetensors.save(weights))
     shape = {"depth": encoder.depth, "dim": encoder.dim, "shape": asdict(encoder.shape)}
     write_text(about_file, json.dumps({**about, **shape}, indent=1))
 
@@ -187,7 +164,7 @@ def load(folder: Path, backbone: Backbone) -> Encoder:
     weights_file, about_file = (folder / name for name in MODEL_FILES)
     try:
         about = json.loads(about_file.read_text(encoding="utf-8"))
-        weights = load_file(weights_file)
+        weights = safetensors.load_file(weights_file)
     except FileNotFoundError:
         raise CampaignError(f"{folder} holds no model: run a round first.") from None
     encoder = Encoder(backbone, about["depth"], about["dim"], Shape(**about["shape"]))

@@ -1,10 +1,8 @@
 """fit: train an encoder on what is known about pairs. The training loop is in ``_train``."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -45,7 +43,7 @@ class Fit:
     partners: tuple[Verdict, ...] = (Verdict.SIMILAR,)  # see ``batch``
 
     @classmethod
-    def at(cls, depth: Depth, recipe: str = "anneal", **settings: Any) -> Fit:
+    def at(cls, depth: Depth, recipe: str = "anneal", **settings: Any) -> Self:
         """The settings for a depth. Fine-tuning needs a smaller step, and its batches cost more. The paper's
         recipe: 15 epochs of batches of 128 pairs, Adam at 1e-4, the rarer kind of pair oversampled."""
         if recipe == "paper":
@@ -56,19 +54,18 @@ class Fit:
             return cls(**settings)
         return cls(**{"steps": 150, "batch": 64, "lr": 1e-4, "noise": 0.0, **settings})
 
-    def times(self, length: int) -> Fit:
+    def times(self, length: int) -> Self:
         """The same settings with ``length`` times as many steps."""
         return replace(self, steps=self.steps * length, epochs=self.epochs * length)
 
-    def knowing(self, images: int, of: int) -> Fit:
-        """The same settings with a larger ``hold`` while the images with known pairs are few: ``images`` of
-        the ``of`` images of an archive."""
+    def knowing(self, images: int, of: int) -> Self:
+        """A larger ``hold`` while the images with known pairs are few: ``images`` of ``of`` images."""
         few = min(FEW, of / 2)
         return replace(self, hold=self.hold * max(1.0, few / max(images, 1)) ** 2)
 
     def length(self, known: Relations) -> int:
         """The number of steps. An epoch is a pass over the known pairs, but over at most eight per image, as
-        the paper forms eight pairs per labelled image. So an epoch does not grow with the implied pairs."""
+        in the paper. So it does not grow with the implied pairs."""
         if not self.epochs:
             return self.steps
         pairs = known.count(Verdict.SIMILAR) + known.count(Verdict.DISSIMILAR)
@@ -102,15 +99,14 @@ def fit(
     """Train an encoder on every known pair. The state of ``rng`` determines the result.
 
     ``stored`` is what ``encode.inputs`` returned. The features of ``images`` (default: all) set the scale of
-    the head's input, and the anchor loss draws from them. ``pair_classifier`` also trains BCGUE's classifier.
-    ``classes`` (−1 where unknown) also trains a softmax on the head. Without ``metric`` the metric loss is
-    left out. Training starts from the weights of ``start`` if it is given.
+    the head's input, and the anchor loss draws from them. ``pair_classifier`` trains BCGUE's classifier too,
+    ``classes`` (−1 where unknown) a softmax on the head. Training starts at ``start``, if given.
     """
     if not len(known.members):
         raise UsageError("Nothing can be learnt yet: no pair has been judged similar or dissimilar.")
     images = np.arange(len(stored)) if images is None else images
     shape = shape or Shape()
-    dim = _dim(backbone, depth, stored)
+    dim = int(trainable(backbone, depth)(prepare(stored[:1], backbone)).shape[1])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(rng.integers(2**63)))
         encoder = Encoder(backbone, depth, dim, shape)
@@ -139,8 +135,7 @@ def _train(
     metric: bool,
     progress: Progress,
 ) -> list[float]:
-    """The training loop; returns the loss of every step. A step encodes ``m`` images with known pairs, and
-    ``a`` images for the anchor loss."""
+    """Returns the loss of every step. A step encodes m images with known pairs and a for the anchor loss."""
     encoder = networks.encoder
     trained = (encoder, networks.classifier, networks.softmax)
     parts = nn.ModuleList([part for part in trained if part is not None])
@@ -184,9 +179,9 @@ def _train(
 
 
 @torch.no_grad()
-def _anchors(encoder: Encoder, stored: NDArray[Any], step: int = 4096) -> Tensor:
+def _anchors(encoder: Encoder, stored: NDArray[Any]) -> Tensor:
     """The anchor of every image, (n, out): computed once, not in every step."""
-    blocks = (torch.from_numpy(np.array(stored[i : i + step])) for i in range(0, len(stored), step))
+    blocks = (torch.from_numpy(np.array(stored[i : i + 4096])) for i in range(0, len(stored), 4096))
     return torch.cat([encoder.anchor(block) for block in blocks])
 
 
@@ -215,20 +210,11 @@ def batch(
 
 def logits(softmax: nn.Linear, z: Tensor) -> Tensor:
     """(m, out) unit rows → (m, C). Rows are scaled to a spread of one, which suits the initial weights."""
-    scaled: Tensor = softmax(z * math.sqrt(z.shape[1]))
-    return scaled
+    return F.linear(z * math.sqrt(z.shape[1]), softmax.weight, softmax.bias)
 
 
 @torch.inference_mode()
 def class_probabilities(fitted: Fitted, projected: Floats) -> Floats:
     """The softmax on the head's output: (n, out) → (n, C)."""
     assert fitted.softmax is not None
-    probability: Floats = F.softmax(logits(fitted.softmax, torch.from_numpy(projected)), dim=1).numpy()
-    return probability
-
-
-@torch.inference_mode()
-def _dim(backbone: Backbone, depth: Depth, stored: NDArray[Any]) -> int:
-    if depth == "head":
-        return int(stored.shape[1])
-    return int(trainable(backbone, depth)(prepare(stored[:1], backbone)).shape[1])
+    return F.softmax(logits(fitted.softmax, torch.from_numpy(projected)), dim=1).numpy()

@@ -13,17 +13,17 @@ LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 UPLOAD = 32 * 2**20  # bytes of a query image, at most
 BODY = 2**20  # bytes of any other request, at most
 COOKIE = "anneal"
-HEADERS = {
-    "content-security-policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+HEADERS = [
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
+        b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     ),
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "cross-origin-resource-policy": "same-origin",
-    "cross-origin-opener-policy": "same-origin",
-}
-ENCODED = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+]
 
 
 class _TooLargeError(Exception):
@@ -44,7 +44,7 @@ class Access:
 
         async def reply(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message.get("headers", []), *ENCODED]}
+                message = {**message, "headers": [*message.get("headers", []), *HEADERS]}
             await send(message)
 
         refusal = self._refusal(scope)

@@ -14,7 +14,6 @@ from anneal.campaign.campaign import Campaign
 from anneal.campaign.heldout import Model
 from anneal.campaign.store import Purpose
 from anneal.pairs import UNKNOWN, Verdict
-from anneal.web.pictures import Pictures
 
 WORDS: dict[int, str] = {UNKNOWN: "none"} | {int(verdict): verdict.name.lower() for verdict in Verdict}
 FOREVER = {"cache-control": "private, max-age=31536000, immutable"}
@@ -28,14 +27,12 @@ class Desk:
         self.lock = threading.RLock()
         self.decoding = asyncio.Semaphore(1)  # query images, one at a time: a large one takes memory
         self.archive = campaign.archive()
-        self.pictures = Pictures(self.archive, campaign.folder / "cache" / "pictures")
         self._models: tuple[Any, list[Model]] | None = None
 
-    def image(self, image: int) -> int:
-        """The id of an image, if there is one with it."""
+    def check(self, image: int) -> None:
+        """Refuse the id of an image that is not there."""
         if not 0 <= image < self.campaign.size:
             raise HTTPException(404, f"There is no image {image}: ids go from 0 to {self.campaign.size - 1}.")
-        return image
 
     def cutoff(self, model: int) -> float | None:
         """The similarity from which this model calls a pair similar; None for the frozen features."""

@@ -10,6 +10,7 @@ from fastapi import APIRouter, HTTPException, Query
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from anneal.campaign import progress
+from anneal.campaign.campaign import Campaign
 from anneal.campaign.questions import LEASE, take
 from anneal.errors import UsageError
 from anneal.pairs import Pair
@@ -143,27 +144,23 @@ def _take(
 def _carry_out(desk: Desk, event: Event, annotator: str) -> dict[str, Any]:
     """What came of one event, or why it can never be carried out. Any other error is raised: then the page
     keeps the event and sends it again."""
-    campaign = desk.campaign
-    pair: Pair | None
     try:
-        if event.is_undo:
-            pair = campaign.undo(annotator, key=event.key, undoes=event.undoes)
-            return _done(event, pair, "none")
-        assert event.verdict is not None  # one_of_three
-        verdict = NUMBERS[event.verdict]
-        if event.of is not None:
-            pair = campaign.correct(event.of, verdict, annotator, key=event.key)
-            return _done(event, pair, event.verdict)
-        assert event.a is not None
-        assert event.b is not None
-        pair = (event.a, event.b)
-        asked = None if event.asked is None else event.asked / 1000
-        campaign.answer(*pair, verdict, annotator, key=event.key, asked=asked, looked=event.looked)
-        return _done(event, pair, event.verdict)
+        a, b = _apply(desk.campaign, event, annotator) or (None, None)
     except UsageError as error:
         return {"key": event.key, "error": str(error)}
+    return {"key": event.key, "a": a, "b": b, "verdict": "none" if event.is_undo else event.verdict}
 
 
-def _done(event: Event, pair: Pair | None, verdict: str) -> dict[str, Any]:
-    a, b = pair or (None, None)
-    return {"key": event.key, "a": a, "b": b, "verdict": verdict}
+def _apply(campaign: Campaign, event: Event, annotator: str) -> Pair | None:
+    """The pair that the event is about; None for an undo when there was nothing to undo."""
+    if event.is_undo:
+        return campaign.undo(annotator, key=event.key, undoes=event.undoes)
+    assert event.verdict is not None  # one_of_three
+    verdict = NUMBERS[event.verdict]
+    if event.of is not None:
+        return campaign.correct(event.of, verdict, annotator, key=event.key)
+    assert event.a is not None
+    assert event.b is not None
+    asked = None if event.asked is None else event.asked / 1000
+    campaign.answer(event.a, event.b, verdict, annotator, key=event.key, asked=asked, looked=event.looked)
+    return event.a, event.b

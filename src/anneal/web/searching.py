@@ -6,18 +6,16 @@ import hashlib
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import APIRouter, HTTPException, Request, Response
-from fastapi import Query as Parameter
+from fastapi import APIRouter, HTTPException, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from anneal.archive.decode import UNREADABLE, decode
-from anneal.campaign import progress
+from anneal.campaign import progress, store
 from anneal.campaign.rounds import FROZEN
-from anneal.campaign.store import Query
 from anneal.pairs import Floats
 from anneal.search import nearest_images, refined
 from anneal.web.desk import FOREVER, Desk, SharedDesk
-from anneal.web.pictures import jpeg
+from anneal.web.images import jpeg
 
 PIXELS = 100_000_000  # of an uploaded image, at most
 
@@ -31,14 +29,15 @@ def search(
     query: str | None = None,
     plus: str = "",
     minus: str = "",
-    k: Annotated[int, Parameter(ge=1, le=1000)] = 60,
+    k: Annotated[int, Query(ge=1, le=1000)] = 60,
 ) -> dict[str, Any]:
     """The images most similar to one of the archive, or to an uploaded one (``query``); more like ``plus``
     and less like ``minus`` (ids, with commas between). ``threshold`` is the cutoff of the model."""
     more = _ids(plus, desk.campaign.size)
     less = _ids(minus, desk.campaign.size)
     if image is not None:
-        more.insert(0, desk.image(image))
+        desk.check(image)
+        more.insert(0, image)
     wanted: list[Floats] = []
     with desk.lock:
         model = desk.campaign.rounds.serving
@@ -75,8 +74,7 @@ def uploaded(desk: SharedDesk, name: str) -> dict[str, str]:
         machine = progress.machine(desk.campaign)
     if query.error is not None:
         return {"state": "failed", "text": query.error}
-    absent = machine["state"] == "absent"
-    text = "The machine is not running: start it with anneal label." if absent else ""
+    text = "The machine is not running: start it with anneal label." if machine["state"] == "absent" else ""
     return {"state": "waiting" if query.vector is None else "ready", "text": text}
 
 
@@ -102,7 +100,7 @@ def _keep(desk: Desk, data: bytes) -> str:
     return name
 
 
-def _query(desk: Desk, name: str) -> Query:
+def _query(desk: Desk, name: str) -> store.Query:
     query = desk.campaign.mailbox.query(name)
     if query is None:
         raise HTTPException(404, "That image is no longer here: drop it again.")

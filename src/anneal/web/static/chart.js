@@ -2,7 +2,7 @@
 import { percent } from "./dom.js";
 
 const SPACE = "http://www.w3.org/2000/svg";
-const HEIGHT = 240, LEFT = 48, RIGHT = 52, TOP = 14, BOTTOM = 44;
+const HEIGHT = 240, LEFT = 48, RIGHT = 64, TOP = 14, BOTTOM = 44;
 
 function svg(tag, attributes, ...children) {
   const node = document.createElementNS(SPACE, tag);

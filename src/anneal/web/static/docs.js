@@ -2,8 +2,6 @@
 import { api } from "./api.js";
 import { $, el, fill, setText, table } from "./dom.js";
 
-const METHODS = ["get", "post", "put", "patch", "delete"];
-
 /** A schema as the shape of its JSON; references are followed to a limited depth. */
 function shape(schema, root, indent = "", depth = 0) {
   if (!schema || depth > 8) return "…";
@@ -45,7 +43,7 @@ try {
   setText($("#docs-title"), `${root.info.title} ${root.info.version}`);
   setText($("#docs-text"), root.info.description ?? "");
   fill($("#paths"), ...Object.entries(root.paths).flatMap(([path, methods]) =>
-    METHODS.filter((method) => methods[method]).map((method) => operation(method, path, methods[method], root))));
+    Object.entries(methods).map(([method, about]) => operation(method, path, about, root))));
 } catch (error) {
   setText($("#docs-text"), error.message);
 }

@@ -202,7 +202,7 @@ function drawStatus() {
   const parts = ["similar", "dissimilar", "unsure"].map((name) => `${number(sum(name))} ${name}`);
   setText($("#breakdown"), [...parts, `${number(standing.implied)} implied`].join(" · "));
   const aimed = aim ? `(aim ${Math.round(aim[0] * 100)}–${percent(aim[1])})` : "";
-  setText($("#share"), share === null ? "" : `${percent(share)} similar ${aimed}`);
+  setText($("#share"), share === null ? "" : `lately ${percent(share)} similar ${aimed}`);
   drawMeter(share, aim);
   setText($("#pace"), yours?.per_minute ? `${yours.per_minute.toFixed(1)} a minute` : "");
   setText($("#round"), `round ${standing.rounds}`);

@@ -11,14 +11,9 @@ let running = false, wanted = false, failing = false, delay = FIRST_DELAY, batch
 let posting = false, posts = 0;
 let hurryUp = () => {};
 
-export function newKey() {
-  if (crypto.randomUUID) return crypto.randomUUID();
-  const bytes = crypto.getRandomValues(new Uint8Array(16));      // plain http: randomUUID is not there
-  bytes[6] = (bytes[6] & 0x0f) | 0x40;
-  bytes[8] = (bytes[8] & 0x3f) | 0x80;
-  const hex = [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
-  return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join("-");
-}
+/** 32 random hexadecimal digits. (crypto.randomUUID is missing where the page is served over plain http.) */
+const newKey = () =>
+  [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 
 // ---- the id of this tab: a duplicated tab copies sessionStorage, so an id needs a lock ----
 

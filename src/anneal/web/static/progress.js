@@ -26,12 +26,12 @@ function figure(title, note, points, more) {
 
 function drawCharts() {
   if (!data || !$("#charts").clientWidth) return;
-  const axis = $("#axis").value, xLabel = AXES[axis];
+  const axis = $("#axis").value, xLabel = AXES[axis], whole = axis === "answers";
   fill($("#charts"),
     figure("Estimated P@5", "Share of the five nearest images that are similar, with its 95 % band.",
-      pointsOf(data.models, axis, ["p5", "low", "high"]), { xLabel }),
+      pointsOf(data.models, axis, ["p5", "low", "high"]), { xLabel, whole }),
     figure("Precision of “similar”", "How often the model is right when it calls two images similar, with its 95 % band.",
-      pointsOf(data.models, axis, ["precision", "precision_low", "precision_high"]), { xLabel }),
+      pointsOf(data.models, axis, ["precision", "precision_low", "precision_high"]), { xLabel, whole }),
     figure("Share of similar answers", data.aim
       ? `Per round. Questions are chosen so that it stays between ${percent(data.aim[0])} and ${percent(data.aim[1])}.` : "Per round.",
       data.shares.filter((one) => known(one.similar)).map((one) => ({ x: one.round, y: one.similar, name: roundName(one.round) })),

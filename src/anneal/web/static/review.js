@@ -80,10 +80,7 @@ function filters() {
   return { verdict: verdict.value, annotator: annotator.value, pair: pair.value.trim(), doubtful: doubtful.checked };
 }
 
-const fetchPage = (chosen, offset) => {
-  const given = Object.entries({ ...chosen, offset, limit: PAGE }).filter(([, value]) => value !== "" && value !== false);
-  return api(`/api/answers?${new URLSearchParams(given)}`);
-};
+const fetchPage = (chosen, offset) => api(`/api/answers?${new URLSearchParams({ ...chosen, offset, limit: PAGE })}`);
 
 async function load(offset) {
   const mine = ++turn;

@@ -52,9 +52,8 @@ async function find() {
     if (!current()) return;
     if (asking.upload) $("#query-image").src = queryImage(asking);
     say("Searching…");
-    const params = new URLSearchParams({ ...(asking.upload ? { query: asking.upload } : { image: asking.image }), k });
-    if (asking.plus.length) params.set("plus", asking.plus);
-    if (asking.minus.length) params.set("minus", asking.minus);
+    const target = asking.upload ? { query: asking.upload } : { image: asking.image };
+    const params = new URLSearchParams({ ...target, plus: asking.plus, minus: asking.minus, k });
     const data = await api(`/api/search?${params}`, { timeout: 60000 });
     if (!current()) return;
     answered = asking;
@@ -178,8 +177,8 @@ function drawResults(data) {
 function drawCutoff() {
   const items = [...$("#results").children];
   for (const item of items) item.hidden = cutoff !== null && Number(item.dataset.score) < cutoff;
-  setText($("#cutoff-value"), cutoff === null ? "none" : cutoff.toFixed(2));
-  $("#cutoff").setAttribute("aria-valuetext", cutoff === null ? "none hidden" : cutoff.toFixed(2));
+  setText($("#cutoff-value"), cutoff === null ? "any" : cutoff.toFixed(2));
+  $("#cutoff").setAttribute("aria-valuetext", cutoff === null ? "any" : cutoff.toFixed(2));
   setText($("#shown-count"), `${number(items.filter((item) => !item.hidden).length)} of ${number(items.length)} shown`);
 }
 
