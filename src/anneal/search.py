@@ -1,7 +1,5 @@
 """Search by example: one function for the page, the command line and the library."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

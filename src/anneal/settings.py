@@ -1,7 +1,5 @@
 """Every setting of a campaign, checked, with the reason for its default; and the generators a seed gives."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass, field, fields
 from enum import IntEnum

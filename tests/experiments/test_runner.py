@@ -16,14 +16,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import OneProcess
-from joblib.externals.loky import get_reusable_executor
 
 from anneal.archive.catalog import Archive, open_archive
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.store import Purpose
 from anneal.errors import UsageError
-from anneal.experiments import runner
 from anneal.experiments.oracle import split_of
 from anneal.experiments.paper import simulate, training_of
 from anneal.experiments.play import Player
@@ -244,7 +241,7 @@ def kill_in_the_second_round(command: list[str], trial: Path) -> None:
 
 @pytest.mark.xdist_group("processes")
 def test_a_run_killed_in_the_middle_of_a_round_goes_on_and_jobs_change_nothing(
-    small_archive: Archive, drawn: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small_archive: Archive, drawn: Path, cache: Path, tmp_path: Path
 ) -> None:
     killed = tmp_path / "killed"
     undisturbed = tmp_path / "undisturbed"
@@ -256,10 +253,8 @@ def test_a_run_killed_in_the_middle_of_a_round_goes_on_and_jobs_change_nothing(
         name: Player(replace(QUICK_NETWORK, strategy=name), 1, training=training_of(name))
         for name in ("place", "cal")
     }
-    run(small_archive, trials_of(small_archive, players, killed, 1), jobs=2)
-    get_reusable_executor().shutdown(wait=True)
-    monkeypatch.setattr(runner, "get_reusable_executor", lambda *args, **options: OneProcess())
-    run(small_archive, trials_of(small_archive, players, undisturbed, 1), jobs=1)
+    for out in (killed, undisturbed):
+        run(small_archive, trials_of(small_archive, players, out, 1), jobs=1)
     assert len(table(killed / "curve.csv")) == 1 + 2 * 2
     assert (killed / "curve.csv").read_bytes() == (undisturbed / "curve.csv").read_bytes()
     events = []

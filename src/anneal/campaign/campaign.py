@@ -4,13 +4,12 @@ A campaign is a folder: ``campaign.sqlite`` (all that people said), ``cache/`` (
 and ``rounds/`` (the models and vectors of each round).
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -78,7 +77,7 @@ class Campaign:
         images: Ids,
         heldout: HeldOut | None = None,
         strategy: Strategy | None = None,
-    ) -> Campaign:
+    ) -> Self:
         """A new campaign on ``archive`` that asks about ``images`` only."""
         cls.refuse_if_made(folder)
         store = Store(folder / FILE, create=True)
@@ -96,7 +95,7 @@ class Campaign:
         return cls(folder, store, strategy)
 
     @classmethod
-    def open(cls, folder: Path, strategy: Strategy | None = None) -> Campaign:
+    def open(cls, folder: Path, strategy: Strategy | None = None) -> Self:
         return cls(folder, Store(folder / FILE), strategy)
 
     @classmethod

@@ -6,8 +6,6 @@ draws, but the frozen features and the models of rounds 0, 1, 3, 7, 15 …; in b
 on.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ An *act* is an answer or a withdrawal that was not undone. What *stands* is the 
 each pair, if it is not a withdrawal. Adding an event costs the same however many there are.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ Entry i of MIGRATIONS takes a file from version i to i + 1. Never change what a 
 may be shortened where a later one drops what it made.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sqlite3

@@ -1,7 +1,5 @@
 """How far a campaign is: what was said, by whom and how fast, and what the machine is doing."""
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Sequence

@@ -4,8 +4,6 @@
 writes what came out. ``next_question`` is ``take`` for one question of the current round.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

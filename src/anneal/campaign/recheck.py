@@ -1,7 +1,5 @@
 """Which answers of this campaign are asked again (``method.suspects`` has the rules as pure functions)."""
 
-from __future__ import annotations
-
 import math
 
 from anneal.campaign.campaign import Campaign, answers_of

@@ -1,12 +1,10 @@
 """What the machine leaves behind after each round: files with names and types, and a record of figures."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -39,7 +37,7 @@ class Record:
     curve: dict[str, Any] | None = None  # a simulation's row of curve.csv
 
     @classmethod
-    def from_json(cls, about: dict[str, Any]) -> Record:
+    def from_json(cls, about: dict[str, Any]) -> Self:
         known = {one.name for one in fields(cls)}  # a later version may have saved more
         return cls(**{name: value for name, value in about.items() if name in known})
 
@@ -52,7 +50,7 @@ class Round:
     number: int
 
     @classmethod
-    def of(cls, campaign: Path, number: int) -> Round:
+    def of(cls, campaign: Path, number: int) -> Self:
         return cls(campaign / "rounds" / ("frozen" if number == FROZEN else f"{number:04d}"), number)
 
     def save_space(self, vectors: Floats, nearest: Ids) -> None:

@@ -4,8 +4,6 @@ Answers are events: rows are added and never changed. An undo or a correction is
 out what stands. What answers imply is never stored.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import time

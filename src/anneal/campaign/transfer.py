@@ -3,8 +3,6 @@
 An image is named by its path in the archive, or by its id; a verdict is similar, dissimilar or unsure.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The machine's turn, as the paper tells it: infer → fit → embed → plan the next questions."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Collection, Iterator

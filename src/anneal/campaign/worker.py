@@ -1,8 +1,6 @@
 """The machine's process: it takes a turn when a round is over, and encodes images that people search with.
 It talks to the page through the store alone."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import sys

@@ -1,7 +1,5 @@
 """A whole campaign on a small drawn archive: an oracle answers, a curve and a retrieval picture come out."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

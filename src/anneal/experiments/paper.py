@@ -1,7 +1,5 @@
 """The paper's experiments and those past it: who plays in each figure, how far, and what is drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

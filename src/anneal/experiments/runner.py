@@ -4,8 +4,6 @@ A trial is one campaign of one player with one seed. It runs in a process of one
 matrix product depend on the number of threads, so the curves do not depend on how many trials run at once.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -3,8 +3,6 @@
 A labeller is a plain function (snapshot, labels, n, rng) → n images whose class is wanted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -9,8 +9,6 @@ joined later.
 every answer which group an image is tried with.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """What a strategy sees (Snapshot) and what it plans (Agenda)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

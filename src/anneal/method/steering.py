@@ -5,8 +5,6 @@ before and after training, which a similarity does not. The *lean* is the log of
 MGUE asks at and the level of its threshold α_t.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

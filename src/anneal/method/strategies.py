@@ -7,8 +7,6 @@
 hold no state. To add a strategy, write a function (snapshot, n, rng) → Pairs and wrap it with ``batch``.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Callable

@@ -5,8 +5,6 @@ verdict a low probability, if it joins two large groups, if it is part of a cont
 if the frozen features speak against it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Set
 
