@@ -91,11 +91,20 @@ class OneProcess:
 
 
 @pytest.fixture
-def one_process(few_steps: None, shrunk: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trials are played in this process, in little time and with a quick backbone, whichever is named."""
+def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trials are played in this process."""
+    from anneal.experiments import runner
+
+    monkeypatch.setattr(runner, "get_reusable_executor", lambda *args, **options: OneProcess())
+
+
+@pytest.fixture
+def quick_trials(
+    one_process: None, few_steps: None, shrunk: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trials take little time: in this process, with few steps and a quick backbone, whichever is named."""
     from anneal.experiments import runner
     from anneal.network import backbones
 
-    monkeypatch.setattr(runner, "get_reusable_executor", lambda *args, **options: OneProcess())
     monkeypatch.setattr(backbones, "load", lambda name: shrunk)
     monkeypatch.setattr(runner, "_backbone", lambda name: shrunk)

@@ -1,228 +1,346 @@
-"""The paper's experiments: who plays, that a killed run goes on, that processes change nothing."""
+"""The paper's experiments: who plays in each figure, and that a run of all of them draws and reports them."""
 
 from __future__ import annotations
 
 import csv
-import os
-import signal
-import subprocess
-import sys
-import time
+import json
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from anneal.archive.catalog import Archive, open_archive
+from anneal.archive.catalog import Archive
+from anneal.campaign.turn import Training
 from anneal.errors import UsageError
-from anneal.experiments.paper import COLD, PAPER, PRESETS, cast, choices, figures, settings
-from anneal.experiments.play import campaign_at, inner_split, split_of
-from anneal.experiments.runner import FIELDS
-from anneal.settings import Plan
+from anneal.experiments import demo, paper
+from anneal.experiments.claims import DIVERSITY, LAMBDAS
+from anneal.experiments.oracle import Oracle, split_of
+from anneal.experiments.paper import COLD, EXPERIMENTS, FIGURES, INNER, PAPERS, PRESETS, Base, players_of
+from anneal.experiments.play import Player
+from anneal.experiments.runner import Trial
+from anneal.settings import Settings
 
-pytestmark = pytest.mark.xdist_group("processes")  # each starts several: one after another
-
-SMALL = "--backbone random:resnet-18 --px 32 --per-round 20 --rounds 1 --trials 2 --only mgue,cal"
-
-
-def command(words: str) -> list[str]:
-    return [sys.executable, "-m", "anneal", "reproduce", *words.split()]
+SMALL = replace(PRESETS["demo"], labelled=12, per_round=12, kind="forest", bits=55)
 
 
-def read(path: Path) -> list[dict[str, str]]:
+def base_of(archive: str = "ucmerced", mode: str = "ours", cold: bool = False, train: int = 1680) -> Base:
+    preset = PRESETS[archive]
+    settings, training = paper.settings_of(mode, preset, cold)
+    return Base(settings, training, preset, preset.cold_rounds if cold else preset.rounds, train)
+
+
+def reproduce(
+    experiment: str, archive: Archive, out: Path, rounds: int = 1, only: Sequence[str] = (), **changed: Any
+) -> list[dict[str, Any]]:
+    settings, training = paper.settings_of("ours", SMALL, experiment in COLD, px=32, per_round=12)
+    preset = replace(SMALL, **changed)
+    return paper.reproduce(
+        experiment, archive, preset, settings, training, out, rounds=rounds, trials=1, jobs=1, only=only
+    )
+
+
+def table(path: Path) -> list[dict[str, str]]:
     with path.open(encoding="utf-8", newline="") as lines:
         return list(csv.DictReader(lines))
 
 
-@pytest.fixture(scope="session")
-def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Everything, on a small drawn archive."""
-    out = tmp_path_factory.mktemp("quick")
-    words = f"all --quick --rounds 1 --out {out} --cache {out / 'cache'}"
-    done = subprocess.run(command(words), capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "| `mgue` |" in done.stdout
-    return out
+# -- who plays ---------------------------------------------------------------------------------------
 
 
-def test_quick_plays_every_player_of_every_figure(quick: Path) -> None:
-    rows = read(quick / "curve.csv")
-    assert tuple(rows[0]) == FIELDS
-    assert "seconds" not in rows[0]
-    players = {player for plans in figures(Plan()).values() for player in plans}
-    assert len(players) == 13
-    expected = {(player, n) for player in players - {"upper"} for n in "01"} | {
-        ("upper", "0"),
-        ("frozen", "0"),
-    }
-    assert {(row["player"], row["round"]) for row in rows} == expected
-    score = {(row["player"], int(row["bits"])): float(row["map5_min"]) for row in rows}
-    label = np.log2(12)
-    assert round(24 * label) == 86
-    assert {bits for player, bits in score if player == "mgue"} == {86, 126}
-    assert {bits for player, bits in score if player == "cal"} == {86, round(35 * label)}
-    upper = next(value for (player, _), value in score.items() if player == "upper")
-    assert upper > max(score["random", 86], score["frozen", 0]), "all labels beat a few, and none"
-
-
-def test_quick_draws_every_figure_twice_and_reports(quick: Path) -> None:
-    for figure in ("lambda", "diversity", "comparison", "panels"):
-        assert (quick / f"{figure}.png").read_bytes().startswith(b"\x89PNG")
-        assert (quick / f"{figure}.pdf").read_bytes().startswith(b"%PDF")
-    text = (quick / "report.md").read_text(encoding="utf-8")
-    assert text.startswith("# drawn scenes")
-    mean = next(row["map5_min"] for row in read(quick / "curve.csv") if row["player"] == "upper")
-    assert f"| all training labels | {float(mean):.3f} |" in text
-    assert len(read(quick / "seconds.csv")) == 12 * 2 + 1
-
-
-def test_a_panel_of_another_class_leaves_the_curves_be(quick: Path) -> None:
-    curve, panel = (quick / "curve.csv").read_bytes(), (quick / "panels.png").read_bytes()
-    words = f"panels --quick --class river --bits 86 --out {quick} --cache {quick / 'cache'} --jobs 1"
-    subprocess.run(command(words), check=True, capture_output=True, timeout=300)
-    assert (quick / "panels.png").read_bytes() != panel
-    assert (quick / "curve.csv").read_bytes() == curve, "the others' rows, and the later rounds, stay"
-    assert len(read(quick / "seconds.csv")) == 12 * 2 + 1
-
-
-def test_past_the_paper_everybody_starts_from_nothing(drawn: Path, cache: Path, tmp_path: Path) -> None:
-    words = f"beyond --data {drawn} --cache {cache} --out {tmp_path} --rounds 2 --per-round 20 --trials 1"
-    words += " --backbone random:resnet-18 --px 32 --only place,typiclust --jobs 1"
-    done = subprocess.run(command(words), check=True, capture_output=True, text=True, timeout=300)
-    rows = {(row["player"], int(row["bits"])) for row in read(tmp_path / "curve.csv")}
-    assert rows == {("frozen", 0), ("place", 20), ("place", 40), ("typiclust", 22), ("typiclust", 43)}
-    assert "| `place` |" in done.stdout
-    assert (tmp_path / "answers.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_the_players_past_the_paper_differ_in_what_their_name_says() -> None:
-    plan = Plan(per_round=123)
-    assert {its.strategy for its, _ in COLD["beyond"](plan).values()} == set(COLD["beyond"](plan))
-    for name, (its, rate) in COLD["noise"](plan).items():
-        strategy, said = name.split(" ")
-        assert its == replace(plan, strategy=strategy, recheck=0 if "trusted" in said else plan.recheck)
-        assert f"noise-{rate:.0%}" in said
-    every = COLD["parts"](plan)
-    for name, (its, rate) in every.items():
-        plain = every[name.split(" ")[0]][0]
-        changed = [field for field in asdict(plain) if getattr(plain, field) != getattr(its, field)]
-        assert (len(changed), rate) == (int(" " in name), 0.0)
-
-
-def test_the_split_on_disk_gives_anyone_the_same_parts(quick: Path, tmp_path: Path) -> None:
-    manifest = quick / "archive" / "split.csv"
-    manifest.write_text((quick / "splits" / "trial-0.csv").read_text())
-    again = open_archive(manifest, 32, tmp_path)
-    ours = open_archive(quick / "archive", 32, tmp_path)
-    for part in ("train", "val", "test"):
-        theirs = {again.paths[i] for i in getattr(split_of(again, 7), part)}
-        assert theirs == {ours.paths[i] for i in getattr(split_of(ours, 0), part)}
-
-
-def test_a_killed_run_goes_on_and_jobs_change_nothing(drawn: Path, cache: Path, tmp_path: Path) -> None:
-    def words(out: str, jobs: int) -> list[str]:
-        where = f"--data {drawn} --cache {cache} --out {tmp_path / out}"
-        return command(f"comparison --archive aid {where} {SMALL} --jobs {jobs}")
-
-    subprocess.run(words("alone", 1), check=True, capture_output=True, timeout=300)
-    curve = tmp_path / "killed" / "curve.csv"
-    said = tmp_path / "said.txt"
-    with said.open("w", encoding="utf-8") as file:
-        killed = subprocess.Popen(words("killed", 2), stdout=file, stderr=file)
-    deadline = time.monotonic() + 200
-    while not curve.exists() or len(read(curve)) < 5:
-        assert time.monotonic() < deadline
-        assert killed.poll() is None, said.read_text(encoding="utf-8")
-        time.sleep(0.1)
-    os.kill(killed.pid, signal.SIGKILL)
-    killed.wait()
-    assert len(read(curve)) < 10, "it was to be killed midway"
-    subprocess.run(words("killed", 2), check=True, capture_output=True, timeout=300)
-    assert len(read(curve)) == 2 * 2 * 2 + 2  # players, trials, rounds; and two frozen scores
-    assert curve.read_bytes() == (tmp_path / "alone" / "curve.csv").read_bytes()
-
-
-def test_paper_mode_really_trains(drawn: Path, cache: Path, tmp_path: Path) -> None:
-    """The whole network, on images, by the paper's recipe; small, and from no pretrained weights."""
-    where = f"--data {drawn} --cache {cache} --out {tmp_path}"
-    words = f"comparison --mode paper --archive aid {where} --backbone random:resnet-18 --px 32 --trials 1"
-    words += " --per-round 20 --rounds 0 --jobs 1 --only"
-    subprocess.run(command(f"{words} mgue"), check=True, capture_output=True, timeout=300)
-    frozen, mgue = read(tmp_path / "curve.csv")
-    assert (frozen["player"], mgue["player"], mgue["bits"]) == ("frozen", "mgue", "287")
-    assert mgue["map5_min"] != frozen["map5_min"]
-    (seconds,) = read(tmp_path / "seconds.csv")
-    assert float(seconds["fit"]) > 0.5, "a network was trained"
-    refused = subprocess.run(command(f"{words} mgue --seed 5"), capture_output=True, text=True, check=False)
-    assert refused.returncode == 2
-    assert "another network" in " ".join(refused.stderr.split())
-
-
-@pytest.fixture(scope="session")
-def archive(drawn: Path, cache: Path) -> Archive:
-    return open_archive(drawn, 32, cache)
-
-
-def test_the_players_of_the_figures() -> None:
-    every = figures(settings("ours", PRESETS["ucmerced"]))
-    assert {name: plan.lam for name, plan in every["lambda"].items()} == {
-        f"mgue-flat-{lam}": lam for lam in (1, 2, 3, 4, 5, 6)
-    }
-    assert {plan.diversity for plan in every["lambda"].values()} == {"none"}
-    flat = {name: plan.diversity for name, plan in every["diversity"].items()}
-    assert flat == {"mgue": "kmeans", "mgue-flat-3": "none", "bcgue": "kmeans", "bcgue-flat": "none"}
-    assert set(every["comparison"]) == {"mgue", "bcgue", "cal", "cal-metric", "random", "upper"}
+def test_the_players_of_the_papers_figures() -> None:
+    every = {name: PAPERS[name](base_of()) for name in PAPERS}
+    lambdas = {name: player.settings for name, player in every["lambda"].items()}
+    assert {name: own.lam for name, own in lambdas.items()} == {f"mgue-flat-{lam}": lam for lam in LAMBDAS}
+    assert {(own.strategy, own.diversity) for own in lambdas.values()} == {("mgue", "none")}
+    diversity = {name: player.settings.diversity for name, player in every["diversity"].items()}
+    assert diversity == {"mgue": "kmeans", "mgue-flat-3": "none", "bcgue": "kmeans", "bcgue-flat": "none"}
+    assert tuple(diversity) == DIVERSITY
+    assert list(every["comparison"]) == ["mgue", "bcgue", "cal", "cal-metric", "random", "upper"]
     assert list(every["panels"]) == ["cal", "bcgue", "mgue"]
 
 
+def test_a_figure_draws_the_players_of_its_experiment() -> None:
+    for name, (_, labels) in FIGURES.items():
+        drawn = set(labels) | ({"upper"} if name == "comparison" else set())
+        assert drawn == set(PAPERS[name](base_of())), name
+    assert set(paper.BEYOND) <= set(paper.beyond(base_of(cold=True)))
+
+
+def test_a_player_of_several_figures_is_the_same_in_all_and_plays_once() -> None:
+    base = base_of()
+    everyone: dict[str, list[Player]] = {}
+    for makers in PAPERS.values():
+        for name, player in makers(base).items():
+            everyone.setdefault(name, []).append(player)
+    assert len(everyone["mgue"]) == 3
+    assert all(player == players[0] for players in everyone.values() for player in players)
+    every = players_of("all", base)
+    assert set(every) == set(everyone)
+    assert len(every) == 13
+    assert every == {name: players[0] for name, players in everyone.items()}
+
+
 def test_players_start_as_in_the_paper() -> None:
-    preset = PRESETS["aid"]
-    players = cast(figures(settings("ours", preset))["comparison"], preset, preset.rounds, 8000)
-    assert {players[name].initial for name in ("mgue", "cal", "random")} == {"labelled:80"}
-    assert (players["mgue"].rounds, players["mgue"].plan.per_round) == (18, 392)
-    assert (players["upper"].rounds, players["upper"].initial) == (0, "labelled:8000")
-    preset = PRESETS["ucmerced"]
-    plan = settings("ours", preset)
-    assert (preset.labelled, plan.per_round, 369 + preset.rounds * plan.per_round) == (84, 369, 4059)
-    assert settings("ours", preset, per_round=336).per_round == 336
+    aid = players_of("comparison", base_of("aid", train=8000))
+    assert {aid[name].start for name in ("mgue", "cal", "random")} == {"labelled:80"}
+    assert (aid["mgue"].rounds, aid["mgue"].settings.per_round) == (18, 392)
+    assert (aid["upper"].rounds, aid["upper"].start) == (0, "labelled:8000")
+    assert aid["upper"].training.length == 19, "as long as the others in all rounds"
+    base = base_of("ucmerced")
+    mgue = players_of("comparison", base)["mgue"]
+    assert mgue.start == "labelled:84"
+    assert 369 + mgue.rounds * mgue.settings.per_round == 4059
+    settings, _ = paper.settings_of("ours", PRESETS["ucmerced"], cold=False, per_round=336)
+    assert settings.per_round == 336
+    own = mgue.settings
+    assert (own.share, own.recheck, own.pseudo_labels, own.heldout) == (0.0, 0.0, 0.0, 0.0)
 
 
-def test_paper_mode_is_the_paper_s() -> None:
-    plan = settings("paper", PRESETS["ucmerced"], backbone="weights", px=96)
-    assert (plan.backbone, plan.depth, plan.loss, plan.closure, plan.lam) == (
-        "weights", "full", "contrastive", "single", 3.0,
+def test_cal_trains_a_softmax_alone_and_the_other_labellers_train_the_metric_too() -> None:
+    players = players_of("comparison", base_of())
+    assert (players["cal"].training.classes, players["cal"].training.metric) == (True, False)
+    assert (players["cal-metric"].training.classes, players["cal-metric"].training.metric) == (True, True)
+    assert players["mgue"].training == Training()
+
+
+def test_paper_mode_has_the_papers_network_and_training() -> None:
+    settings, training = paper.settings_of("paper", PRESETS["ucmerced"], False, backbone="weights", px=96)
+    assert (settings.backbone, settings.px, settings.depth, settings.head, settings.views) == (
+        "weights", 96, "full", "paper", 1,
     )  # fmt: skip
-    assert (plan.recipe, plan.head, plan.space, plan.restart) == ("paper", "paper", "search", "cold")
-    assert plan.px == 96
-    assert "cal-metric" not in figures(PAPER)["comparison"]
+    assert (settings.loss, settings.closure, settings.lam, settings.restart) == (
+        "contrastive", "single", 3.0, "cold",
+    )  # fmt: skip
+    assert training == Training(recipe="paper")
+    players = players_of("comparison", base_of(mode="paper"))
+    assert "cal-metric" not in players
+    assert players["upper"].settings.closure == "full"
+    assert players["upper"].training.length == 1, "a cold start trains once"
+
+
+def changed_between(one: Player, other: Player) -> set[str]:
+    """What two players differ in."""
+    names = {
+        name
+        for name in ("start", "noise", "ablation", "rounds")
+        if getattr(one, name) != getattr(other, name)
+    }
+    for part in ("settings", "training"):
+        own = asdict(getattr(one, part))
+        others = asdict(getattr(other, part))
+        names |= {name for name in own if own[name] != others[name]}
+    return names
 
 
 def test_each_choice_changes_one_thing() -> None:
-    base = settings("ours", PRESETS["ucmerced"])
-    for name, plan in choices(base).items():
+    base = base_of()
+    every = players_of("choices", base)
+    for name, player in every.items():
         strategy, _, what = name.partition(" ")
-        plain = replace(base, strategy=strategy)
-        changed = {k for k in vars(plan) if getattr(plan, k) != getattr(plain, k)}
-        assert changed - {"length"} and len(changed) <= 2 if what else not changed, name
+        changed = changed_between(player, base.player(strategy))
+        expected = 0 if not what else 2 if "twice" in what else 1
+        assert len(changed) == expected, (name, changed)
+    assert "mgue compared-in-backbone" in every
+    assert "mgue compared-in-head" in players_of("choices", base_of(mode="paper"))
 
 
-def test_choices_are_made_on_images_that_no_trial_is_tested_on(archive: Archive) -> None:
-    parts = []
-    for seed in (0, 1, 2):
-        inner = inner_split(archive, (0, 1, 2), seed)
-        parts.append(np.concatenate([inner.train, inner.val, inner.test]))
-        assert len(set(parts[-1].tolist())) == len(parts[-1])
-        assert len(inner.val) == len(inner.test) == len(parts[-1]) // 10
-    assert all(np.array_equal(np.sort(part), np.sort(parts[0])) for part in parts)
-    for seed in (0, 1, 2):
-        split = split_of(archive, seed)
-        assert not set(parts[0].tolist()) & {*split.val.tolist(), *split.test.tolist()}
+def test_players_past_the_paper_start_from_nothing_with_the_products_settings() -> None:
+    base = base_of(cold=True)
+    product = replace(Settings(), per_round=123, heldout=0.0)
+    for experiment in COLD:
+        for name, player in players_of(experiment, base).items():
+            strategy, _, what = name.partition(" ")
+            assert (player.start, player.rounds) == ("cold", 14)
+            plain = Player(replace(product, strategy=strategy), 14, training=paper.training_of(strategy))
+            changed = changed_between(player, plain)
+            if experiment == "noise":
+                assert f"noise-{player.noise:.0%}" in name
+                assert changed - {"noise"} == ({"recheck"} if "trusted" in what else set())
+            else:
+                assert len(changed) == bool(what), (name, changed)
+    assert {player.settings.strategy for player in players_of("beyond", base).values()} == {
+        "place", "mgue", "bcgue", "random", "cal", "cal-metric", "typiclust", "coreset",
+    }  # fmt: skip
 
 
-def test_another_plan_is_not_played_on(archive: Archive, tmp_path: Path) -> None:
-    plan = Plan(per_round=20, px=32)
-    campaign_at(tmp_path, archive, plan, np.arange(50)).close()
-    campaign_at(tmp_path, archive, plan, np.arange(50)).close()
-    with pytest.raises(UsageError, match="another closure, lam"):
-        campaign_at(tmp_path, archive, replace(plan, lam=2.0, closure="none"), np.arange(50))
+def test_only_some_players_play_if_they_are_named() -> None:
+    assert list(players_of("comparison", base_of(), ["upper", "mgue"])) == ["mgue", "upper"]
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: players_of("figure7", base_of()), "choose all or comparison, lambda, diversity, panels"),
+        (
+            lambda: players_of("comparison", base_of(), ["mgue", "nobody"]),
+            "--only nobody: comparison has mgue",
+        ),
+        (lambda: paper.preset("mars"), "choose ucmerced or aid"),
+        (lambda: paper.settings_of("theirs", PRESETS["aid"], False), "choose ours or paper"),
+    ],
+)
+def test_unknown_names_are_refused(call: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        call()
+
+
+def test_the_panels_query_can_be_another() -> None:
+    base = paper.preset("ucmerced")
+    assert (base.kind, base.bits) == ("mediumresidential", 1476)
+    other = paper.preset("ucmerced", "beach", 738)
+    assert other == replace(base, kind="beach", bits=738)
+
+
+# -- what is played ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("experiment", [*EXPERIMENTS, "all"])
+def test_the_round_that_a_panel_shows_is_pinned(
+    experiment: str, small_archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """55 bits are twelve labels (43 bits) and one round of twelve answers."""
+    played: list[Trial] = []
+
+    def only_note(archive: Archive, trials: Sequence[Trial], *rest: Any) -> list[dict[str, Any]]:
+        played.extend(trials)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(paper, "run", only_note)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(experiment, small_archive, tmp_path, rounds=4)
+    pinned = {trial.name: trial.pinned for trial in played if trial.pinned}
+    shown = {"cal", "bcgue", "mgue"} & {trial.name for trial in played}
+    assert pinned == (dict.fromkeys(shown, (1,)) if experiment in (*PAPERS, "all") else {})
+    assert {trial.inner for trial in played} == {experiment in INNER}
+    rounds = {trial.player.rounds for trial in played if trial.name != "upper"}
+    assert rounds == {1 if experiment == "panels" else 3 if experiment in COLD else 4}
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"), [("sea", "There is no class 'sea'"), (None, "No validation image")]
+)
+def test_a_panel_without_a_query_is_refused_before_anything_is_played(
+    kind: str | None, said: str, small_archive: Archive, tmp_path: Path
+) -> None:
+    oracle = Oracle.of(small_archive)
+    queries = split_of(small_archive, 0).val
+    absent = [name for name in oracle.names if name not in {small_archive.labels[i] for i in queries}]
+    with pytest.raises(UsageError, match=said):
+        reproduce("panels", small_archive, tmp_path, kind=kind or absent[0])
+    assert not (tmp_path / "run.json").exists()
+
+
+@pytest.mark.usefixtures("quick_trials")
+def test_all_figures_are_played_drawn_and_reported(small_archive: Archive, tmp_path: Path) -> None:
+    reproduce("all", small_archive, tmp_path)
+    rows = table(tmp_path / "curve.csv")
+    players = set(players_of("all", base_of())) - {"upper"}
+    expected = {(name, number) for name in players for number in "01"} | {("upper", "0"), ("frozen", "0")}
+    assert {(row["player"], row["round"]) for row in rows} == expected
+    bits = {
+        name: [int(row["bits"]) for row in rows if row["player"] == name] for name in ("mgue", "cal", "upper")
+    }
+    label = np.log2(12)
+    assert bits["mgue"] == [round(12 * label), round(12 * label) + 12]
+    assert bits["cal"] == [round(12 * label), round(15 * label)]
+    assert bits["upper"] == [round(96 * label)]
+    assert len(table(tmp_path / "seconds.csv")) == 12 * 2 + 1
+    for figure in (*FIGURES, "panels"):
+        assert (tmp_path / f"{figure}.png").read_bytes().startswith(b"\x89PNG")
+        assert (tmp_path / f"{figure}.pdf").read_bytes().startswith(b"%PDF")
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert text.startswith("# drawn scenes")
+    upper = next(float(row["map5_min"]) for row in rows if row["player"] == "upper")
+    assert f"| all training labels | {upper:.3f} |" in text
+
+    curve = (tmp_path / "curve.csv").read_bytes()
+    panel = (tmp_path / "panels.png").read_bytes()
+    other = small_archive.labels[split_of(small_archive, 0).val[0]]
+    reproduce("panels", small_archive, tmp_path, kind=other, bits=43)
+    assert (tmp_path / "panels.png").read_bytes() != panel, "another query, another round"
+    assert (tmp_path / "curve.csv").read_bytes() == curve, "the other players and the later rounds stay"
+
+    players_alone = {"mgue": players_of("all", base_of())["mgue"]}
+    mgue = replace(players_alone["mgue"], rounds=0, start="cold")
+    small = replace(mgue, settings=replace(mgue.settings, px=32, per_round=12))
+    paper.simulate(small_archive, {"mgue": small}, tmp_path / "simulated", trials=1, jobs=1)
+    schemas = []
+    for folder in (tmp_path, tmp_path / "simulated"):
+        about = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        schemas.append({**{name: type(value) for name, value in about.items()}, **keys_of(about)})
+    assert schemas[0] == schemas[1], "simulate and reproduce describe a run in the same way"
+    assert (tmp_path / "simulated" / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def keys_of(about: dict[str, Any]) -> dict[str, Any]:
+    parts = {part: sorted(about[part]) for part in ("archive", "network", "versions")}
+    return {**parts, "player": sorted(about["players"]["mgue"])}
+
+
+@pytest.mark.usefixtures("quick_trials")
+@pytest.mark.parametrize(
+    ("experiment", "only", "bits", "title"),
+    [
+        ("beyond", ["place", "typiclust"], {"place": [12, 24], "typiclust": [11, 22]}, "beyond"),
+        ("noise", ["place noise-5%"], {"place noise-5%": [12, 24]}, "noise"),
+        ("choices", ["mgue", "mgue restart-cold"], {"mgue": [43, 55, 67]}, "open points"),
+    ],
+)
+def test_other_experiments_are_played_and_reported(
+    experiment: str,
+    only: list[str],
+    bits: dict[str, list[int]],
+    title: str,
+    small_archive: Archive,
+    tmp_path: Path,
+) -> None:
+    reproduce(experiment, small_archive, tmp_path, rounds=2, only=only)
+    rows = table(tmp_path / "curve.csv")
+    assert {row["player"] for row in rows} == {"frozen", *only}
+    for name, expected in bits.items():
+        assert [int(row["bits"]) for row in rows if row["player"] == name] == expected
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert text.startswith(f"# drawn scenes: {title}")
+    assert all(f"`{name}`" in text for name in only if experiment != "choices")
+    assert (tmp_path / "answers.png").exists() == (experiment == "beyond")
+
+
+@pytest.mark.usefixtures("one_process")
+def test_paper_mode_trains_the_whole_network(small_archive: Archive, tmp_path: Path) -> None:
+    settings, training = paper.settings_of("paper", SMALL, False, backbone="random:resnet-18", px=32)
+    rows = paper.reproduce(
+        "comparison",
+        small_archive,
+        SMALL,
+        settings,
+        training,
+        tmp_path,
+        rounds=0,
+        trials=1,
+        jobs=1,
+        only=["mgue"],
+    )
+    frozen, mgue = rows
+    assert (frozen["player"], mgue["player"], mgue["bits"]) == ("frozen", "mgue", 43)
+    assert mgue["map5_min"] != frozen["map5_min"]
+    model = tmp_path / "trials" / "mgue-0" / "rounds" / "0000" / "model.safetensors"
+    assert model.stat().st_size > 40_000_000, "all weights of the backbone are in it"
+
+
+@pytest.mark.usefixtures("one_process")
+def test_the_demo_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the installed backbone and all its steps, on few images."""
+    monkeypatch.setattr(demo, "PER_KIND", 10)
+    monkeypatch.setattr(demo, "PX", 64)
+    monkeypatch.setattr(demo, "ROUNDS", 1)
+    rows = demo.run(tmp_path, seed=0)
+    assert [(row["player"], row["bits"]) for row in rows] == [
+        ("place", 90), ("place", 180), ("random", 90), ("random", 180),
+    ]  # fmt: skip
+    frozen = float(table(tmp_path / "curve.csv")[0]["map5_min"])
+    assert rows[1]["map5_min"] > frozen
+    for name in ("curve.png", "retrieval.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")

@@ -53,7 +53,7 @@ def keys(path: Path) -> list[tuple[str, int, int]]:
 # -- files -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("one_process")
+@pytest.mark.usefixtures("quick_trials")
 def test_a_run_leaves_a_curve_the_times_the_splits_and_what_was_played(
     small_archive: Archive, tmp_path: Path
 ) -> None:
@@ -86,7 +86,7 @@ def test_a_run_leaves_a_curve_the_times_the_splits_and_what_was_played(
     assert about["versions"]["torch"]
 
 
-@pytest.mark.usefixtures("one_process")
+@pytest.mark.usefixtures("quick_trials")
 def test_the_split_on_disk_gives_anyone_the_same_parts(
     small_archive: Archive, drawn: Path, tmp_path: Path
 ) -> None:
@@ -102,7 +102,7 @@ def test_the_split_on_disk_gives_anyone_the_same_parts(
         assert names == {Path(small_archive.paths[i]).name for i in getattr(split, part)}
 
 
-@pytest.mark.usefixtures("one_process")
+@pytest.mark.usefixtures("quick_trials")
 def test_a_trial_gives_the_vectors_of_a_pinned_round(small_archive: Archive, tmp_path: Path) -> None:
     players = players_of("random", rounds=5, per_round=3, heldout=0.0)
     (trial,) = trials_of(small_archive, players, tmp_path, 1, pinned={"random": [1]})
@@ -125,7 +125,7 @@ def test_players_have_folders_of_their_own(small_archive: Archive, tmp_path: Pat
 # -- adding to a run -----------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("one_process")
+@pytest.mark.usefixtures("quick_trials")
 def test_rounds_trials_and_players_can_be_added(small_archive: Archive, tmp_path: Path) -> None:
     play(small_archive, tmp_path / "whole", "mgue", "cal", trials=2, rounds=2)
     out = tmp_path / "parts"
@@ -147,7 +147,7 @@ def test_rounds_trials_and_players_can_be_added(small_archive: Archive, tmp_path
     assert (out / "run.json").read_bytes() == (tmp_path / "whole" / "run.json").read_bytes()
 
 
-@pytest.mark.usefixtures("one_process")
+@pytest.mark.usefixtures("quick_trials")
 def test_rows_of_an_older_curve_stay(small_archive: Archive, tmp_path: Path) -> None:
     """The column threshold was called alpha once."""
     play(small_archive, tmp_path, "mgue")
@@ -162,7 +162,7 @@ def test_rows_of_an_older_curve_stay(small_archive: Archive, tmp_path: Path) -> 
     assert after[3]["player"] == "random"
 
 
-@pytest.mark.usefixtures("one_process")
+@pytest.mark.usefixtures("quick_trials")
 @pytest.mark.parametrize(
     ("changed", "what"),
     [
@@ -183,7 +183,7 @@ def test_another_seed_or_network_is_refused(
     assert keys(tmp_path / "curve.csv") == [("frozen", 0, 0), ("random", 0, 0)]
 
 
-@pytest.mark.usefixtures("one_process")
+@pytest.mark.usefixtures("quick_trials")
 def test_another_archive_or_split_is_refused(small_archive: Archive, tmp_path: Path) -> None:
     play(small_archive, tmp_path, "random", rounds=0)
     renamed = replace(small_archive, labels=tuple("ab" * 60))
@@ -193,7 +193,7 @@ def test_another_archive_or_split_is_refused(small_archive: Archive, tmp_path: P
         run(small_archive, trials_of(small_archive, players_of("random"), tmp_path, 1, inner=True), jobs=1)
 
 
-@pytest.mark.usefixtures("one_process")
+@pytest.mark.usefixtures("quick_trials")
 def test_a_player_with_other_settings_is_refused(small_archive: Archive, tmp_path: Path) -> None:
     play(small_archive, tmp_path, "mgue", rounds=0)
     before = (tmp_path / "run.json").read_bytes()
@@ -206,7 +206,7 @@ def test_a_player_with_other_settings_is_refused(small_archive: Archive, tmp_pat
         play(small_archive, tmp_path, "mgue", rounds=0, lam=2.0)
 
 
-@pytest.mark.usefixtures("one_process")
+@pytest.mark.usefixtures("quick_trials")
 def test_a_trial_that_fails_leaves_what_others_have_played(small_archive: Archive, tmp_path: Path) -> None:
     players = players_of("random", rounds=0)
     players["broken"] = replace(players["random"], start="labelled:5000")

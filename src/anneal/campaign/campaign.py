@@ -292,10 +292,8 @@ class Campaign:
     def contradictions(self) -> list[list[Row]]:
         """Sets of answers that cannot all be true; pairs of class labels are left out."""
         evidence = self.evidence()
-        return [
-            [evidence.rows[i] for i in one.rows if i < len(evidence.rows)]
-            for one in evidence.closure.contradictions
-        ]
+        given = evidence.rows
+        return [[given[i] for i in rows if i < len(given)] for rows in evidence.closure.contradictions]
 
 
 def _event(row: Row) -> Event:

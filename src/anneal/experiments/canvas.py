@@ -39,13 +39,11 @@ class Canvas:
         reach = radius * (1 + 1j)
         self.pen.ellipse(self._pixels((at - reach, at + reach)), fill=fill)
 
-    def line(self, path: Iterable[complex], width: float, fill: Colour, dashed: bool = False) -> None:
+    def line(self, path: Iterable[complex], width: float, fill: Colour) -> None:
         """A line along the path. A line thinner than a pixel is one pixel wide and faint."""
         wide = width * self.unit
-        dots = self._pixels(path)
         ink = fill if wide >= 1 else (*fill[:3], int(255 * wide))
-        for part in [dots[i : i + 2] for i in range(0, len(dots) - 1, 3)] if dashed else [dots]:
-            self.pen.line(part, ink, max(1, round(wide)), "curve")
+        self.pen.line(self._pixels(path), ink, max(1, round(wide)), "curve")
 
     def cover(self, colour: Colour, mask: Floats) -> None:
         """Lay a colour over the ground. The mask is its opacity at each pixel, clipped to 0 … 1."""
@@ -111,18 +109,17 @@ class Canvas:
         self.shape(box(at, turn, length, 2), paint)
         self.shape(box(at - 0.1 * length * turn, turn, length * 0.45, 1.6), shade(paint, 0.7))
 
-    def traffic(self, rng: Generator, lane: Points, flow: float) -> None:
-        """Cars along a lane; ``flow`` is the chance of one at each point."""
-        for i in np.flatnonzero(rng.random(len(lane) - 1) < flow):
-            ahead = complex(lane[i + 1] - lane[i])
-            self.car(rng, complex(lane[i]), ahead / abs(ahead))
-
     def street(self, rng: Generator, path: Points, width: float) -> None:
-        """A two-way road with a little traffic."""
+        """A two-way road with a dashed line and a few cars."""
         self.line(path, width, tone(rng, TAR))
-        self.line(path, 0.3, WHITE, dashed=True)
+        for i in range(0, len(path) - 1, 3):
+            self.line(path[i : i + 2], 0.3, WHITE)
+        ahead = np.gradient(path)
         for side in (-1, 1):
-            self.traffic(rng, beside(path, side * width / 4), 0.02)
+            lane = path + 1j * (side * width / 4) * ahead / np.abs(ahead)
+            for i in np.flatnonzero(rng.random(len(lane) - 1) < 0.02):
+                turn = complex(lane[i + 1] - lane[i])
+                self.car(rng, complex(lane[i]), turn / abs(turn))
 
 
 def tone(rng: Generator, palette: tuple[Colour, ...]) -> Colour:
@@ -151,17 +148,3 @@ def box(at: complex, turn: complex, length: float, width: float) -> list[complex
     a = turn * length / 2
     b = 1j * turn * width / 2
     return [at - a - b, at + a - b, at + a + b, at - a + b]
-
-
-def lattice(rng: Generator, reach: complex, step: complex, keep: float) -> Points:
-    """Points at distances ``step`` out to ``reach``. Each is kept with the chance ``keep``."""
-    x = np.arange(-reach.real, reach.real, step.real)
-    y = np.arange(-reach.imag, reach.imag, step.imag)
-    points = (x[None, :] + 1j * y[:, None]).ravel()
-    return points[rng.random(points.size) < keep]
-
-
-def beside(path: Points, by: float) -> Points:
-    """The path, shifted sideways."""
-    ahead = np.gradient(path)
-    return path + 1j * by * ahead / np.abs(ahead)

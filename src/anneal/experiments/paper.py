@@ -211,7 +211,7 @@ def settings_of(mode: str, preset: Preset, cold: bool, **changed: Any) -> tuple[
         raise UsageError(f"--mode {mode!r}: choose ours or paper.")
     base: dict[str, Any] = {"heldout": 0.0, "per_round": preset.cold_per_round if cold else preset.per_round}
     if not cold:
-        base |= {"share": 0.0, "recheck": 0.0, "pseudo_labels": 0.0}
+        base |= {"strategy": "mgue", "share": 0.0, "recheck": 0.0, "pseudo_labels": 0.0}
     if mode == "paper":
         base |= {
             "backbone": "resnet-18",

@@ -150,7 +150,7 @@ def summary_table(archive: str, results: Path) -> str:
 def block(kind: str, run: str, results: Path) -> str:
     """One generated block of a page."""
     if kind == "summary":
-        return summary_table(run, results)
+        return summary_table(run.split("-")[0], results)
     rows = read(results / run / "curve.csv")
     by_player = curves(rows)
     paper = PAPER[run.split("-")[0]]

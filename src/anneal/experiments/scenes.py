@@ -14,8 +14,8 @@ import numpy as np
 from numpy.random import Generator
 from PIL import Image, ImageDraw, ImageFilter
 
-from anneal.experiments.canvas import Canvas, beside, box, lattice, noise, shade, tone
-from anneal.experiments.colours import CROP, GROUND, LEAF, ROOF, SAND, SHADOW, TANK, TAR, WATER, WHITE
+from anneal.experiments.canvas import Canvas, box, noise, shade, tone
+from anneal.experiments.colours import CROP, GROUND, LEAF, ROOF, SAND, SHADOW, TAR, WATER, WHITE
 
 
 def _spans(canvas: Canvas, rng: Generator, mean: float) -> list[tuple[float, float]]:
@@ -52,11 +52,14 @@ def _orchard(canvas: Canvas, rng: Generator) -> None:
     """Trees on a lattice with gaps, over soil or grass, with a track between them."""
     canvas.ground(rng, CROP)
     step = canvas.half * rng.uniform(0.07, 0.15)
-    apart = step * complex(1, rng.uniform(1, 1.8))
-    places = lattice(rng, canvas.half * (1 + 1j), apart, rng.uniform(0.7, 1))
+    x = np.arange(-canvas.half, canvas.half, step)
+    y = np.arange(-canvas.half, canvas.half, step * rng.uniform(1, 1.8))
+    kept = rng.uniform(0.7, 1)
+    places = (x[None, :] + 1j * y[:, None]).ravel()
+    places = places[rng.random(places.size) < kept]
     strip = (*tone(rng, GROUND), 90)
-    for y in np.unique(places.imag).tolist():
-        canvas.line([1j * y - canvas.half, 1j * y + canvas.half], step * 0.6, strip)
+    for row in np.unique(places.imag).tolist():
+        canvas.line([1j * row - canvas.half, 1j * row + canvas.half], step * 0.6, strip)
     places += canvas.scatter(rng, len(places)) * 0.06 * step / canvas.half
     track = canvas.half * rng.uniform(-0.7, 0.7)
     canvas.trees(rng, places[np.abs(places.real - track) > step], step * rng.uniform(0.25, 0.5))
@@ -166,107 +169,6 @@ def _harbour(canvas: Canvas, rng: Generator) -> None:
                 canvas.shape(at + boat / 2, ROOF[rng.integers(len(ROOF))])
 
 
-def _freeway(canvas: Canvas, rng: Generator) -> None:
-    """Two carriageways of several lanes with a median between them, sometimes under a bridge."""
-    path = canvas.path(rng, 0.25)
-    tar = tone(rng, TAR)
-    lanes = int(rng.integers(2, 5))
-    median = rng.uniform(2, 12)
-    flow = rng.uniform(0, 0.15)
-    canvas.line(path, median + lanes * 7.6 + rng.uniform(4, 24), tone(rng, GROUND))
-    for side in (-1, 1):
-        canvas.line(beside(path, side * (median / 2 + lanes * 1.9)), lanes * 3.8 + 3, tar)
-        for lane in range(lanes + 1):
-            marking = beside(path, side * (median / 2 + lane * 3.8))
-            canvas.line(marking, 0.45, WHITE, dashed=0 < lane < lanes)
-        for lane in range(lanes):
-            canvas.traffic(rng, beside(path, side * (median / 2 + lane * 3.8 + 1.9)), flow)
-    if rng.random() < 0.35:
-        bridge = 1j * canvas.path(rng) * np.exp(1j * rng.uniform(-0.4, 0.4))
-        canvas.line(bridge + 4 * canvas.sun, 11, SHADOW)
-        canvas.street(rng, bridge, 11)
-
-
-def _runway(canvas: Canvas, rng: Generator) -> None:
-    """One end of a broad runway with its markings, in cleared grass, often with a taxiway."""
-    wide = rng.uniform(24, 44)
-    tar = tone(rng, TAR)
-    end = canvas.half * rng.uniform(-0.6, 0.1)
-    path = canvas.path(rng)
-    axis = complex(0, path[0].imag)
-    strip = path[path.real > end]
-    taxiway = 1j * rng.choice([-1, 1]) * (wide / 2 + rng.uniform(25, 60))
-    canvas.line(path, wide + rng.uniform(10, 160), tone(rng, GROUND))
-    if rng.random() < 0.7:
-        for way in (path + taxiway, end + 14 + axis + np.array([0, taxiway])):
-            canvas.line(way, 14, tar)
-            canvas.line(way, 0.7, (200, 170, 60))
-    canvas.line(strip, wide, tar)
-    for x in rng.uniform(end + 30, canvas.half, 12):
-        rubber = axis + complex(x, rng.uniform(-4, 4))
-        canvas.shape(box(rubber, 1, rng.uniform(20, 60), 1), (20, 20, 20, 50))
-    canvas.line(strip[16::2], 1.2, WHITE, dashed=True)
-    for side in (-1j, 1j):
-        canvas.line(strip + side * wide * 0.45, 0.9, WHITE)
-        for y in np.arange(2, wide * 0.42, 3.4):
-            canvas.shape(box(axis + end + 16 + side * y, 1, 20, 1.8), WHITE)
-        canvas.shape(box(axis + end + 90 + side * wide / 5, 1, 26, 4), WHITE)
-    wing = np.array([16, 13 + 2j, 4 + 2j, -3 + 15j, -6 + 15j, -3 + 2j, -12 + 1j, -16 + 6j])
-    craft = rng.choice([-1, 1]) * np.concatenate([wing, wing.conj()[::-1]])
-    for x in rng.uniform(-canvas.half, canvas.half, rng.integers(0, 3)):
-        canvas.shape(axis + taxiway + x + 4 * canvas.sun + craft, SHADOW)
-        canvas.shape(axis + taxiway + x + craft, WHITE)
-
-
-def _yard(canvas: Canvas, rng: Generator, least: float) -> tuple[complex, float, float]:
-    """A yard with a kerb, near the centre: its middle, length and width."""
-    at = complex(canvas.scatter(rng, 1)[0]) / 4
-    length, width = canvas.half * rng.uniform(least, 2, 2)
-    canvas.shape(box(at, 1, length + 2, width + 2), tone(rng, TAR + SAND))
-    canvas.shape(box(at, 1, length, width), tone(rng, TAR + SAND[3:]))
-    return at, length, width
-
-
-def _tanks(canvas: Canvas, rng: Generator) -> None:
-    """Rows of round tanks inside walls, joined by pipes."""
-    yard, length, width = _yard(canvas, rng, 1.0)
-    pitch = rng.uniform(22, 46)
-    wall = tone(rng, TAR + SAND + GROUND)
-    floating = rng.random() < 0.5
-    paint = tone(rng, TANK)
-    widest = pitch * rng.uniform(0.25, 0.42)
-    reach = complex(length - pitch, width - pitch) / 2 + 0.01 * (1 + 1j)
-    places = (yard + lattice(rng, reach, pitch * (1 + 1j), rng.uniform(0.5, 1))).tolist()
-    for at in places:
-        canvas.shape(box(at, 1, pitch * 0.95, pitch * 0.95), wall)
-        canvas.shape(box(at, 1, pitch * 0.88, pitch * 0.88), shade(wall, 0.85))
-        canvas.line([at, at + pitch * rng.choice([1, 1j])], 1.2, shade(paint, 0.8))
-    for at in places:
-        radius = widest * rng.uniform(0.6, 1)
-        for height in (2, 4, 6, 8):
-            canvas.disc(at + canvas.sun * height, radius, (*SHADOW[:3], 60))
-        canvas.disc(at, radius, shade(paint, 0.8))
-        canvas.disc(at - canvas.sun * radius * 0.06, radius * 0.94, paint)
-        if floating:
-            canvas.disc(at, radius * 0.7, shade(paint, 0.9))
-
-
-def _car_park(canvas: Canvas, rng: Generator) -> None:
-    """Double rows of marked bays, some with a car, sometimes with trees between the rows."""
-    yard, length, width = _yard(canvas, rng, 0.8)
-    full = rng.uniform(0.2, 0.98)
-    slant = complex(1j * np.exp(1j * rng.choice([0, 0, 0.35])))
-    bays = np.arange(4 - length / 2, length / 2 - 3, 2.9) + yard
-    for y in np.arange(7 - width / 2, width / 2 - 6, rng.uniform(17, 20)):
-        for row in (bays + 1j * (y - 2.7), bays + 1j * (y + 2.7)):
-            for at in row.tolist():
-                canvas.line([at - 1.45 - 2.6 * slant, at - 1.45 + 2.6 * slant], 0.3, WHITE)
-                if rng.random() < full:
-                    canvas.car(rng, at, slant)
-        if rng.random() < 0.4:
-            canvas.trees(rng, bays[::5] + 1j * y, 2.2)
-
-
 Subject = Callable[[Canvas, Generator], None]
 LAND: tuple[Subject, ...] = (Canvas.ground, _fields, _orchard, _forest, _dense_houses, _sparse_houses)
 
@@ -310,17 +212,13 @@ def _develop(rng: Generator, image: Image.Image, px: int) -> Image.Image:
 
 KINDS: dict[str, Callable[[Generator, int], Image.Image]] = {
     "beach": partial(_photograph, _beach, 170),
-    "car_park": partial(_photograph, _car_park, 100),
     "dense_houses": partial(_photograph, _dense_houses, 130),
     "fields": partial(_photograph, _fields, 220),
     "forest": partial(_photograph, _forest, 130),
-    "freeway": partial(_photograph, _freeway, 130),
     "harbour": partial(_photograph, _harbour, 120),
     "orchard": partial(_photograph, _orchard, 120),
     "river": partial(_photograph, _river, 180),
-    "runway": partial(_photograph, _runway, 190),
     "sparse_houses": partial(_photograph, _sparse_houses, 130),
-    "tanks": partial(_photograph, _tanks, 150),
 }
 
 

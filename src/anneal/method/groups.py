@@ -33,8 +33,7 @@ class Membership:
     def disagreement(self, other: Self) -> Floats:
         """For each image, the probability that two groups, one drawn from each membership, differ; 1 where
         nothing is known. Against itself, this is how uncertain the group of the image is."""
-        same: Floats = (self.share * other.share).sum(axis=1)
-        return 1 - same
+        return np.asarray(1 - (self.share * other.share).sum(axis=1))
 
     def neighbourhood_mean(self, values: Floats) -> Floats:
         """For each image, the mean of ``values`` over its nearest images."""

@@ -124,18 +124,11 @@ class Relations:
 
 
 @dataclass(frozen=True)
-class Contradiction:
-    """A small set of rows of the answers that cannot all be true."""
-
-    rows: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class Closure:
     """What follows from the answers. Those that contradict each other imply nothing until corrected."""
 
     relations: Relations
-    contradictions: tuple[Contradiction, ...]
+    contradictions: tuple[tuple[int, ...], ...]  # rows of answers that cannot all be true
 
 
 def none(n: int, answers: Answers) -> Closure:
@@ -271,5 +264,5 @@ def _detour(answers: Answers, similar: csr_array, dissimilar: csr_array, a: int,
     return frozenset([first, _row(answers, middles[0], b, Verdict.DISSIMILAR)])
 
 
-def _contradictions(conflicts: set[frozenset[int]]) -> tuple[Contradiction, ...]:
-    return tuple(Contradiction(rows) for rows in sorted(tuple(sorted(rows)) for rows in conflicts))
+def _contradictions(conflicts: set[frozenset[int]]) -> tuple[tuple[int, ...], ...]:
+    return tuple(sorted(tuple(sorted(rows)) for rows in conflicts))

@@ -41,6 +41,7 @@ def moments(vectors: Floats, known: Relations, block: int = 1024) -> Moments:
 
 
 def _mean_std(total: Floats) -> tuple[float, float]:
+    """Mean and standard deviation from the count, Σs and Σs²; nan if the count is 0."""
     mean, square = (total[1:] / (total[0] or np.nan)).tolist()
     return mean, float(np.sqrt(max(square - mean**2, 0.0)))
 

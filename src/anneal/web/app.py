@@ -1,7 +1,5 @@
 """The HTTP interface of one campaign. It never trains and loads no torch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from fastapi import APIRouter, FastAPI, Request
@@ -11,7 +9,7 @@ from fastapi.staticfiles import StaticFiles
 from anneal import __version__
 from anneal.campaign.campaign import Campaign
 from anneal.errors import AnnealError
-from anneal.web import images, label, progress, review, searching
+from anneal.web import images, label, review
 from anneal.web.access import Access
 from anneal.web.desk import Desk
 
@@ -23,17 +21,12 @@ pages = APIRouter(include_in_schema=False)
 
 def create(campaign: Campaign, token: str = "") -> FastAPI:
     """The application that serves one campaign."""
-    app = FastAPI(
-        title="anneal",
-        version=__version__,
-        docs_url=None,
-        redoc_url=None,
-        description="Questions, answers, search and progress of one campaign.",
-    )
+    about = "Questions, answers, search and progress of one campaign."
+    app = FastAPI(title="anneal", description=about, version=__version__, docs_url=None, redoc_url=None)
     app.state.desk = Desk(campaign)
     app.add_middleware(Access, token=token)
     app.add_exception_handler(AnnealError, _sentence)
-    for router in (label.router, images.router, searching.router, review.router, progress.router, pages):
+    for router in (label.router, images.router, review.router, pages):
         app.include_router(router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     return app

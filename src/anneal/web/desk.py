@@ -1,7 +1,5 @@
 """The open campaign that all requests share."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import threading
@@ -13,10 +11,8 @@ from anneal.campaign import heldout
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.heldout import Model
 from anneal.campaign.store import Purpose
-from anneal.pairs import UNKNOWN, Verdict
 
-WORDS: dict[int, str] = {UNKNOWN: "none"} | {int(verdict): verdict.name.lower() for verdict in Verdict}
-FOREVER = {"cache-control": "private, max-age=31536000, immutable"}
+Json = dict[str, Any]
 
 
 class Desk:
@@ -42,15 +38,15 @@ class Desk:
         return None
 
     def models(self) -> list[Model]:
-        """How good each model is. Estimated again only after a new model or a change of held-out answers: the
-        other answers change it little."""
+        """How good each model is, estimated again only after a new model or a change of held-out answers."""
         rows = self.campaign.log().standing()
         version = self.campaign.rounds.current, [row.id for row in rows if row.purpose == Purpose.HELD_OUT]
         if self._models is None or self._models[0] != version:
             self._models = version, heldout.models(self.campaign)
         return self._models[1]
 
-    def advice(self) -> dict[str, Any] | None:
+    def advice(self) -> Json | None:
+        """Whether to stop, and why; None without held-out questions. The estimates may take a while."""
         if not self.campaign.settings.heldout:
             return None
         stop, text = heldout.advice(self.campaign, self.models())
