@@ -1,110 +1,179 @@
-"""How long a person waits for the next question of ``place``: what the last answer implies, then the choice.
-Beside it the least that any choice must do: one image compared with all that have a place. The order, which
-the machine works out once a round. And a live campaign's whole turn, from an answer on disk to the next pair.
-Prints milliseconds of this run and ratios measured side by side.
+"""How long a person waits for the next question, and whether this grows with the number of answers.
 
     python bench/questions.py [images ...]
+
+A campaign with random vectors in clusters is played to 200, 1000 and 2000 answers, in rounds as usual. No
+network is trained: the frozen features serve all the time. Copies of the campaign are kept at these points.
+Then one question after another is asked and answered in all copies in turn, so other work on the machine
+slows all of them alike. A step is ``take`` and ``answer``, on disk. Its peer is the bare comparison of one
+image with all others. Milliseconds depend on the machine; the two ratios are the result.
 """
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from PIL import Image
 
-from anneal.archive.catalog import open_archive
+from anneal.archive.catalog import Archive
+from anneal.campaign import heldout
 from anneal.campaign.campaign import Campaign
-from anneal.campaign.turn import put_in_order, save
-from anneal.method import placing
-from anneal.method.groups import pool, spread
+from anneal.campaign.questions import next_question, take
+from anneal.campaign.recheck import earlier_suspects, recheck_rate
+from anneal.campaign.rounds import FROZEN, Record, Round
 from anneal.method.neighbours import unit
-from anneal.method.relations import full
+from anneal.method.relations import none
 from anneal.method.snapshot import Snapshot
-from anneal.pairs import Answers, Ids, Pairs, Verdict
-from anneal.settings import Plan
+from anneal.method.strategies import chosen
+from anneal.pairs import Answers, Floats, Ids, Pair, Verdict
+from anneal.settings import Settings, Stream
+
+ANSWERS = (200, 1000, 2000)  # multiples of a round, so every copy is at the start of one
+CLUSTERS = 40
+DIMENSION = 128
+SPREAD = 1.5  # of a cluster, beside a distance of about √2 between two of them: some first tries are wrong
+STEPS = 40  # questions timed in each copy: one round
 
 
-def seconds(work: Callable[[], object]) -> float:
+@dataclass(frozen=True)
+class Times:
+    """Milliseconds of every step in one copy."""
+
+    take: list[float] = field(default_factory=list)
+    answer: list[float] = field(default_factory=list)
+
+    @property
+    def step(self) -> float:
+        """The median of take and answer together."""
+        return float(np.median(np.add(self.take, self.answer)))
+
+
+def main(n: int) -> None:
+    rng = np.random.default_rng(0)
+    cluster = rng.integers(CLUSTERS, size=n)
+    centres = rng.normal(size=(CLUSTERS, DIMENSION))
+    vectors = unit(centres[cluster] + SPREAD * rng.normal(size=(n, DIMENSION))).astype(np.float32)
+    with TemporaryDirectory() as scratch:
+        copies = play(Path(scratch), vectors, cluster)
+        campaigns = {answers: Campaign.open(folder) for answers, folder in copies.items()}
+        for campaign in campaigns.values():  # the first question reads the campaign from disk
+            ask(campaign, cluster, Times())
+        times = {answers: Times() for answers in campaigns}
+        bare = []
+        for _ in range(STEPS):
+            for answers, campaign in campaigns.items():
+                pair = ask(campaign, cluster, times[answers])
+                bare.append(milliseconds(lambda image=pair[0]: vectors @ vectors[image]))  # type: ignore[misc]
+        for campaign in campaigns.values():
+            campaign.close()
+    report(n, times, float(np.median(bare)))
+
+
+def report(n: int, times: dict[int, Times], bare: float) -> None:
+    print(f"{n} images, medians of {STEPS} questions")
+    for answers, one in times.items():
+        taking = np.median(one.take)
+        late = np.quantile(one.take, 0.95)
+        answering = np.median(one.answer)
+        print(
+            f"{answers:5d} answers: take {taking:.1f} ms (95 % within {late:.1f}), answer {answering:.1f} ms"
+        )
+    first = times[ANSWERS[0]].step
+    last = times[ANSWERS[-1]].step
+    print(f"after {ANSWERS[-1]} / after {ANSWERS[0]} answers:         {last / first:.2f} x the time")
+    print(f"after {ANSWERS[-1]} answers / bare comparison: {last / bare:.1f} x the time ({bare:.2f} ms)")
+
+
+def ask(campaign: Campaign, cluster: Ids, times: Times) -> Pair:
+    """Take one question and answer it. Returns its pair."""
+    start = time.perf_counter()
+    (question,) = take(campaign, "me", "bench", 1)
+    taken = time.perf_counter()
+    campaign.answer(*question.pair, verdict(question.pair, cluster))
+    times.take.append(1000 * (taken - start))
+    times.answer.append(1000 * (time.perf_counter() - taken))
+    return question.pair
+
+
+def verdict(pair: Pair, cluster: Ids) -> Verdict:
+    a, b = pair
+    return Verdict.SIMILAR if cluster[a] == cluster[b] else Verdict.DISSIMILAR
+
+
+def milliseconds(work: Callable[[], object]) -> float:
     start = time.perf_counter()
     work()
-    return time.perf_counter() - start
+    return 1000 * (time.perf_counter() - start)
 
 
-def main(n: int, kinds: int = 40, placed: int = 2000, d: int = 128, asked: int = 100) -> None:
-    rng = np.random.default_rng(0)
-    kind = rng.integers(kinds, size=n)
-    middles = rng.normal(size=(kinds, d))
-    vectors = unit(middles[kind] + rng.normal(size=(n, d))).astype(np.float32)
-    head = {k: int(np.flatnonzero(kind == k)[0]) for k in range(kinds)}
-    members = [i for i in rng.permutation(n)[:placed].tolist() if i not in head.values()]
-    pairs = [(i, head[int(kind[i])]) for i in members] + [(head[k], head[k + 1]) for k in range(kinds - 1)]
-    verdicts = [Verdict.SIMILAR] * len(members) + [Verdict.DISSIMILAR] * (kinds - 1)
-    answers = Answers.of(Pairs.of(*zip(*pairs, strict=True)), verdicts)
-    known = full(n, answers).relations
-    likely = spread(vectors, pool(np.arange(n), known, rng), known)
-    snapshot = Snapshot(vectors, np.arange(n), known, likely)
-    begun = time.perf_counter()
-    order = placing.order(snapshot, 100, rng)
-    ordering = time.perf_counter() - begun
-    whole, choice, bare = [], [], []
-    for _ in range(asked):
-        begun = time.perf_counter()
-        known = full(n, answers).relations
-        implied = time.perf_counter()
-        (pair,) = placing.place(replace(snapshot, known=known, order=order), 1, rng)
-        done = time.perf_counter()
-        whole.append(1000 * (done - begun))
-        choice.append(1000 * (done - implied))
-        there = known.members
-        bare.append(1000 * seconds(lambda there=there, x=pair[0]: vectors[there] @ vectors[x]))  # type: ignore[misc]
-        said = Verdict.SIMILAR if kind[pair[0]] == kind[pair[1]] else Verdict.DISSIMILAR
-        answers = answers.then(Answers.of(Pairs.of([pair[0]], [pair[1]]), [said]))
-    middle, late = np.median(whole), np.quantile(whole, 0.95)
-    print(f"{n} images, {len(known.members)} with a place, {len(answers)} answers")
-    print(f"next question: {middle:.1f} ms, 95 % within {late:.1f}; choice alone {np.median(choice):.1f} ms")
-    print(f"choice / bare comparison with all that have a place: {np.median(choice) / np.median(bare):.1f} x")
-    print(f"order of a round: {ordering:.1f} s")
-    with TemporaryDirectory() as folder:
-        taking, keeping = live(Path(folder), snapshot, answers, kind, asked)
-    print(
-        f"live: next pair {np.median(taking):.1f} ms, 95 % within {np.quantile(taking, 0.95):.1f}; ", end=""
+# -- the campaign ------------------------------------------------------------------------------------
+
+
+def play(scratch: Path, vectors: Floats, cluster: Ids) -> dict[int, Path]:
+    """Play a campaign. Returns the folder of its copy for each number of answers in ANSWERS."""
+    folder = scratch / "campaign"
+    begin(folder, vectors)
+    copies = {}
+    for answers in ANSWERS:
+        campaign = Campaign.open(folder)
+        while campaign.log().given < answers:
+            question = next_question(campaign)
+            if question is None:
+                finish_round(campaign)
+            else:
+                campaign.answer(*question.pair, verdict(question.pair, cluster))
+        finish_round(campaign)
+        campaign.close()  # so that the database is one file
+        copies[answers] = scratch / f"after-{answers}"
+        shutil.copytree(folder, copies[answers])
+    return copies
+
+
+def begin(folder: Path, vectors: Floats) -> None:
+    """Make a campaign with these vectors in place of encoded images. There are no files of images."""
+    n = len(vectors)
+    settings = Settings(px=8)
+    paths = tuple(f"{i}.png" for i in range(n))
+    empty = ("",) * n
+    pixels = np.zeros((0, 8, 8, 3), dtype=np.uint8)
+    archive = Archive(folder, paths, empty, empty, empty, pixels, (), folder)
+    images = np.arange(n)
+    known = none(n, Answers.none()).relations
+    agenda = chosen(settings).plan(
+        Snapshot(vectors, images, known), settings.per_round, settings.rng(Stream.PLAN, 0)
     )
-    print(f"an answer on disk {np.median(keeping):.1f} ms")
+    files = Round.of(folder, FROZEN)
+    files.save_space(vectors, heldout.query_results(vectors, images, settings.rng(Stream.QUERIES)))
+    files.save_agenda(agenda)
+    drawn = heldout.first(vectors, images, known, settings)
+    Campaign.create(folder, archive, settings, images, drawn).close()
 
 
-def live(
-    folder: Path, snapshot: Snapshot, answers: Answers, kind: Ids, asked: int
-) -> tuple[list[float], list[float]]:
-    """Milliseconds to take a question and to answer it, in the second round of a campaign."""
-    n, plan = len(kind), Plan(px=8, per_round=asked)
-    (folder / "images").mkdir()
-    for i in range(n):
-        Image.new("RGB", (1, 1), (i % 251, i // 251 % 251, i // 251**2)).save(folder / f"images/{i:06d}.png")
-    archive = open_archive(folder / "images", plan.px, folder / "cache")
-    campaign = Campaign.create(folder / "campaign", archive, plan, np.arange(n))
-    campaign.answer_all(answers.pairs, answers.verdicts.tolist())
-    known = campaign.closure().relations
-    save(campaign.round_folder(0), vectors=snapshot.vectors)
-    questions = put_in_order(campaign.round_folder(0), replace(snapshot, known=known), plan, 1)
-    campaign.store.finish_round(0, {"row": campaign.store.newest()}, questions)
-    taking, keeping = [], []
-    for _ in range(asked):
-        begun = time.perf_counter()
-        ((a, b),) = campaign.take("me", "bench", 1)
-        taken = time.perf_counter()
-        campaign.answer(a, b, Verdict.SIMILAR if kind[a] == kind[b] else Verdict.DISSIMILAR)
-        taking.append(1000 * (taken - begun))
-        keeping.append(1000 * (time.perf_counter() - taken))
-    campaign.close()
-    return taking, keeping
+def finish_round(campaign: Campaign) -> None:
+    """The machine's turn without training: draw held-out pairs, plan the next questions, save the round."""
+    settings = campaign.settings
+    rounds = campaign.rounds
+    number = rounds.current
+    vectors = np.asarray(rounds.vectors(FROZEN))
+    evidence = campaign.evidence()
+    known = evidence.closure.relations
+    snapshot = Snapshot(vectors, campaign.images, known, evidence.answers, evidence.rounds, frozen=vectors)
+    rate = recheck_rate(campaign, number + 1)
+    files = rounds.files(number)
+    files.save_agenda(
+        campaign.strategy.plan(snapshot, settings.per_round, settings.rng(Stream.PLAN, number + 1))
+    )
+    files.save_suspects(earlier_suspects(campaign, vectors, rate))
+    record = Record(number, campaign.log().newest, FROZEN, recheck_rate=rate)
+    rounds.save(record, heldout.more(campaign, vectors, known, number))
 
 
 if __name__ == "__main__":
-    for wanted in sys.argv[1:] or ("10000", "100000"):
-        main(int(wanted))
+    for images in sys.argv[1:] or ("10000",):
+        main(int(images))

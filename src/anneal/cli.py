@@ -13,8 +13,9 @@ import typer
 from rich.table import Table
 
 from anneal import __version__
-from anneal.console import describe, err, escape, out, print_json, print_row, progress_bars, with_settings
+from anneal.console import describe, err, escape, out, print_json, progress_bars, with_settings
 from anneal.errors import AnnealError, UsageError
+from anneal.experiments import commands
 from anneal.settings import Settings, refuse_unused
 
 if TYPE_CHECKING:
@@ -31,11 +32,6 @@ app = typer.Typer(
 
 CampaignOption = Annotated[Path, typer.Option("--campaign", help="The campaign's folder.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for a script to read.")]
-JobsOption = Annotated[int, typer.Option(help="Trials played side by side.", min=1)]
-CacheOption = Annotated[
-    Path | None, typer.Option(help="Where pixels and features are stored [ANNEAL_CACHE].")
-]
-JOBS = os.cpu_count() or 1
 
 
 def main() -> None:
@@ -325,168 +321,6 @@ def search(
 
 # -- experiments -------------------------------------------------------------------------------------
 
-
-@app.command()
-@with_settings(strategy="place,mgue,random", per_round=369)
-def simulate(
-    archive: Annotated[Path, typer.Argument(help="Images in one folder per class, or a manifest.")],
-    settings: Settings,
-    rounds: Annotated[int, typer.Option(help="Rounds after the first.")] = 5,
-    start: Annotated[str, typer.Option(help="cold, or labelled:N: class labels for N images.")] = "cold",
-    noise: Annotated[float, typer.Option(help="Share of the oracle's answers that are wrong.")] = 0.0,
-    trials: Annotated[int, typer.Option(help="Repeat with seeds SEED, SEED + 1, …", min=1)] = 1,
-    jobs: JobsOption = JOBS,
-    folder: Annotated[Path, typer.Option("--out", help="Where the curve goes.")] = Path("runs/simulate"),
-    cache: CacheOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Play a campaign with an oracle that knows the classes, and draw the learning curve.
-
-    --strategy takes several, with commas: place, mgue, bcgue, random, module:name, and cal, cal-metric,
-    typiclust, coreset, which ask for classes. The same command, given again, goes on where it was stopped.
-
-    Example: [bold]anneal simulate UCMerced/ --strategy mgue,random --start labelled:84 --trials 3[/]
-    """
-    names = [name.strip() for name in settings.strategy.split(",")]
-    if len(set(names)) < len(names):
-        raise UsageError("--strategy names one strategy twice.")
-    refuse_unused(settings, names)
-    with progress_bars() as watch:
-        from anneal.archive.catalog import open_archive
-        from anneal.experiments import paper
-        from anneal.experiments.oracle import Oracle
-        from anneal.experiments.play import Player
-        from anneal.experiments.runner import untold
-
-        players = {
-            name: Player(replace(settings, strategy=name), rounds, start, noise, paper.training_of(name))
-            for name in names
-        }
-        images = open_archive(archive, settings.px, cache or _cache(), watch("reading"))
-        Oracle.of(images)  # refuses an archive without classes before anything is encoded
-        if not as_json:
-            describe(images)
-        tell = untold if as_json else print_row
-        rows = paper.simulate(images, players, folder, trials=trials, jobs=jobs, watch=watch, tell=tell)
-    if as_json:
-        print_json([{name: _number_or_text(value) for name, value in row.items()} for row in rows])
-    else:
-        out.print(f"The curve is in {folder / 'curve.csv'} and {folder / 'curve.png'}.")
-
-
-@app.command()
-def reproduce(
-    experiment: Annotated[
-        str,
-        typer.Argument(help="comparison, lambda, diversity, panels, all, choices, beyond, noise or parts."),
-    ],
-    archive: Annotated[str, typer.Option(help="Whose settings: ucmerced or aid.")] = "ucmerced",
-    data: Annotated[Path | None, typer.Option(help="The archive's folder, one folder per class.")] = None,
-    folder: Annotated[Path, typer.Option("--out", help="Where everything goes.")] = Path("runs/reproduce"),
-    mode: Annotated[
-        str, typer.Option(help="ours (the defaults) or paper (its network and training).")
-    ] = "ours",
-    trials: Annotated[int | None, typer.Option(help="Repeat with seeds SEED, SEED + 1, … [3]", min=1)] = None,
-    rounds: Annotated[int | None, typer.Option(help="Rounds after the first labels.", min=0)] = None,
-    per_round: Annotated[int | None, typer.Option(help="Bits a round; on UC-Merced 369, or 336.")] = None,
-    heldout: Annotated[
-        float | None, typer.Option(help="Share of held-out questions, as a person has them [0].")
-    ] = None,
-    only: Annotated[str, typer.Option(help="Some of the experiment's players, with commas.")] = "",
-    jobs: JobsOption = JOBS,
-    seed: Annotated[int, typer.Option(help="Determines every random choice.")] = 0,
-    backbone: Annotated[str | None, typer.Option(help="In place of the mode's own.")] = None,
-    depth: Annotated[str | None, typer.Option(help="In place of the mode's own.")] = None,
-    px: Annotated[int | None, typer.Option(help="In place of the mode's own.")] = None,
-    kind: Annotated[
-        str | None, typer.Option("--class", help="Of the query in panels; else the paper's.")
-    ] = None,
-    bits: Annotated[int | None, typer.Option(help="Budget of panels; else the paper's.", min=1)] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A few minutes on a small drawn archive.")] = False,
-    cache: CacheOption = None,
-) -> None:
-    """Redo the paper's experiments: curves, figures, and tables that set ours beside the paper's.
-
-    beyond, noise and parts start from nothing, with the product's settings. choices measures what the paper
-    leaves open, on training images alone. The same command, given again, goes on where it was stopped.
-
-    Example: [bold]anneal reproduce comparison --archive ucmerced --data UCMerced/ --out runs/ucmerced[/]
-    """
-    if data is None and not quick:
-        raise UsageError(
-            "Give --data FOLDER with the archive's images, or --quick for a small drawn archive."
-        )
-    with progress_bars() as watch:
-        from anneal.archive.catalog import open_archive
-        from anneal.experiments import paper, scenes
-
-        preset = paper.preset(archive if data else "demo", kind, bits)
-        cold = experiment in paper.COLD
-        if cold and (mode != "ours" or depth is not None):
-            raise UsageError(f"{experiment} is played with the defaults: leave out --mode and --depth.")
-        changed = {"backbone": backbone, "depth": depth, "px": px, "per_round": per_round, "heldout": heldout}
-        settings, training = paper.settings_of(mode, preset, cold, seed=seed, **changed)
-        length = 2 if quick else preset.cold_rounds if cold else preset.rounds
-        source = data or scenes.drawn(folder / "archive", 20, seed, settings.px)
-        images = open_archive(source, settings.px, cache or _cache(), watch("reading"))
-        describe(images)
-        paper.reproduce(
-            experiment,
-            images,
-            preset,
-            settings,
-            training,
-            folder,
-            rounds=length if rounds is None else rounds,
-            trials=trials or (1 if quick else preset.trials),
-            jobs=jobs,
-            only=[name.strip() for name in only.split(",") if name.strip()],
-            watch=watch,
-            tell=print_row,
-        )
-    out.print((folder / "report.md").read_text(encoding="utf-8"), markup=False, soft_wrap=True)
-    out.print(f"Curves, figures, splits and this report are in {folder}.")
-
-
-@app.command()
-def demo(
-    folder: Annotated[Path, typer.Option("--out", help="Where everything goes.")] = Path("demo"),
-    seed: Annotated[int, typer.Option(help="Determines every random choice.")] = 0,
-) -> None:
-    """Show a whole campaign on a small drawn archive: no data, no network, no labels of yours.
-
-    Example: [bold]anneal demo --out demo[/]
-    """
-    out.print(
-        "These scenes are [bold]drawn, not real imagery[/]: they show how a campaign runs, not how good it "
-        "is on your archive.\n"
-    )
-    with progress_bars() as watch:
-        from anneal.experiments import demo as demonstration
-
-        rows = demonstration.run(folder, seed, watch, print_row)
-    out.print("\nmAP@5 by bits of annotation:")
-    for row in rows:
-        bar = "█" * round(40 * row["map5_min"])
-        out.print(f"  {row['player']:>7} {row['bits']:5d}  {bar} {row['map5_min']:.3f}")
-    out.print(f"\nThe curve:      {folder / 'curve.png'}")
-    out.print(f"Search results: {folder / 'retrieval.png'} (before and after; wrong ones framed red)")
-    out.print("\nNext, with images of your own:")
-    out.print("  anneal init FOLDER --campaign my-campaign      read them and plan the first questions")
-    out.print("  anneal label --campaign my-campaign            answer in the browser")
-    out.print("  anneal search IMAGE --campaign my-campaign     find its look-alikes")
-    out.print("  anneal simulate FOLDER                         a curve, if they lie in class folders")
-
-
-def _number_or_text(field: Any) -> Any:
-    """A field of a CSV file; None if it is empty."""
-    try:
-        number = float(field)
-    except ValueError:
-        return field or None
-    return int(number) if number.is_integer() else number
-
-
-def _cache() -> Path:
-    home = os.environ.get("ANNEAL_CACHE")
-    return Path(home) if home else Path.home() / ".cache" / "anneal"
+app.command()(commands.simulate)
+app.command()(commands.reproduce)
+app.command()(commands.demo)

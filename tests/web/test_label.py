@@ -213,7 +213,7 @@ def test_the_cost_of_an_answer_does_not_grow(site: Site, campaign: Campaign) -> 
             assert not [one for one in statements if "about FROM rounds" in one]
     assert len(counts) > 15
     assert len(set(counts)) == 1
-    assert counts[0] <= 50
+    assert counts[0] <= 32
 
 
 # -- the state -------------------------------------------------------------------------------------

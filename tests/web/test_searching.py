@@ -74,6 +74,20 @@ def test_an_image_that_an_earlier_model_encoded_is_searched_in_its_space_with_it
     assert (by_image["round"], by_image["threshold"]) == (1, 0.75)
 
 
+def test_an_image_whose_model_has_lost_its_vectors_is_searched_later(site: Site, campaign: Campaign) -> None:
+    """The machine encodes it again for the serving model."""
+    finish_round(campaign, cutoff=0.25)
+    name = site("POST", "/api/queries", picture()).json["id"]
+    campaign.mailbox.encoded(name, 0, campaign.rounds.vectors()[33].tobytes(), None)
+    finish_round(campaign, cutoff=0.75)
+    campaign.rounds.files(0).remove()
+    reply = site("GET", f"/api/search?query={name}")
+    assert reply.status == 409
+    assert reply.json["detail"] == "That image is being encoded for the newest model: try again."
+    campaign.mailbox.encoded(name, 1, campaign.rounds.vectors()[33].tobytes(), None)
+    assert site.get(f"/api/search?query={name}&k=1")["results"][0]["id"] == 33
+
+
 def test_a_model_that_does_not_serve_is_not_searched(site: Site, campaign: Campaign) -> None:
     before = site.get("/api/search?image=0&k=5")
     finish_round(campaign, cutoff=0.5, vectors=campaign.rounds.vectors()[::-1], serving=FROZEN)

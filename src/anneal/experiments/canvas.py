@@ -112,8 +112,8 @@ class Canvas:
     def street(self, rng: Generator, path: Points, width: float) -> None:
         """A two-way road with a dashed line and a few cars."""
         self.line(path, width, tone(rng, TAR))
-        for i in range(0, len(path) - 1, 3):
-            self.line(path[i : i + 2], 0.3, WHITE)
+        for start in range(0, len(path) - 1, 3):
+            self.line(path[start : start + 2], 0.3, WHITE)
         ahead = np.gradient(path)
         for side in (-1, 1):
             lane = path + 1j * (side * width / 4) * ahead / np.abs(ahead)

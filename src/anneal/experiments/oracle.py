@@ -65,7 +65,7 @@ class Oracle:
             raise UsageError(f"There is no class {name!r} here: there are {', '.join(self.names)}.")
         queries = split.val[self.classes[split.val] == self.names.index(name)]
         if not len(queries):
-            raise UsageError(f"No validation image is of class {name!r}: give another --class.")
+            raise UsageError(f"No validation image is of class {name!r}: the retrieval panel needs one.")
         return int(queries[0])
 
 

@@ -50,12 +50,10 @@ PRESETS = {
 }
 
 
-def preset(name: str, kind: str | None = None, bits: int | None = None) -> Preset:
-    """By name; with another query for the panel, if one is given."""
+def preset(name: str) -> Preset:
     if name not in PRESETS:
         raise UsageError(f"--archive {name!r}: choose ucmerced or aid.")
-    base = PRESETS[name]
-    return replace(base, kind=kind or base.kind, bits=bits or base.bits)
+    return PRESETS[name]
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.random import Generator
 
 from anneal.method.diversity import best_per_cluster, clusters
 from anneal.method.neighbours import nearest
@@ -24,7 +25,7 @@ class Labels:
     probability: Floats | None = None  # (n, C)
 
 
-Choose = Callable[[Snapshot, Labels, int, np.random.Generator], Ids]
+Choose = Callable[[Snapshot, Labels, int, Generator], Ids]
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Labeller:
     metric: bool = True
 
 
-def cal(snapshot: Snapshot, labels: Labels, n: int, rng: np.random.Generator) -> Ids:
+def cal(snapshot: Snapshot, labels: Labels, n: int, rng: Generator) -> Ids:
     """Classification-based active learning: the images whose class the softmax is least sure of, made diverse
     by the same clustering as pairs."""
     images = _unlabelled(snapshot, labels, rng)
@@ -47,9 +48,7 @@ def cal(snapshot: Snapshot, labels: Labels, n: int, rng: np.random.Generator) ->
     return images[order[rows]]
 
 
-def typiclust(
-    snapshot: Snapshot, labels: Labels, n: int, rng: np.random.Generator, *, most: int = 500
-) -> Ids:
+def typiclust(snapshot: Snapshot, labels: Labels, n: int, rng: Generator, *, most: int = 500) -> Ids:
     """The most typical image of each cluster, clusters with the fewest labels first, larger ones first among
     those (TypiClust, Hacohen et al. 2022). There are as many clusters as labels, ``most`` at most."""
     images = _unlabelled(snapshot, labels, rng)
@@ -57,14 +56,11 @@ def typiclust(
         return images[:n]
     every = np.concatenate([images, labels.images])
     cluster = clusters(snapshot.vectors[every], min(len(labels.images) + n, most, len(every)), rng)
-    own = cluster[: len(images)]
-    typical = density(snapshot.vectors, images)
     labelled = np.bincount(cluster[len(images) :], minlength=cluster.max() + 1)
+    order = np.argsort(-density(snapshot.vectors, images), kind="stable")
+    own = cluster[order]
     size = np.bincount(own, minlength=len(labelled))
-    queues = {}
-    for c in np.unique(own).tolist():
-        order = np.argsort(-typical[own == c], kind="stable")
-        queues[c] = images[own == c][order].tolist()
+    queues = {c: images[order[own == c]].tolist() for c in np.unique(own).tolist()}
     picked: list[int] = []
     while len(picked) < n:
         best = min((c for c in queues if queues[c]), key=lambda c: (labelled[c], -size[c]))
@@ -73,7 +69,7 @@ def typiclust(
     return np.array(picked, dtype=np.int64)
 
 
-def coreset(snapshot: Snapshot, labels: Labels, n: int, rng: np.random.Generator) -> Ids:
+def coreset(snapshot: Snapshot, labels: Labels, n: int, rng: Generator) -> Ids:
     """The images farthest from all labelled ones, one after the other: the greedy k-centre of core-set
     selection (Sener and Savarese 2018)."""
     images = _unlabelled(snapshot, labels, rng)
@@ -100,6 +96,6 @@ LABELLERS = {
 }
 
 
-def _unlabelled(snapshot: Snapshot, labels: Labels, rng: np.random.Generator) -> Ids:
+def _unlabelled(snapshot: Snapshot, labels: Labels, rng: Generator) -> Ids:
     """Images without a class, in random order, so that the generator breaks ties."""
     return rng.permutation(np.setdiff1d(snapshot.images, labels.images))

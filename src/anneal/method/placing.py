@@ -10,6 +10,7 @@ every answer which group an image is tried with.
 """
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 from anneal.method.diversity import best_per_cluster
@@ -26,13 +27,10 @@ OVERLAP = 0.2  # two groups that overlap this much may be one
 WIDEN = 4  # images in doubt, for each one that is planned
 
 
-# -- once a round ----------------------------------------------------------------------------------
-
-
 def plan(
     snapshot: Snapshot,
     n: int,
-    rng: np.random.Generator,
+    rng: Generator,
     *,
     join: bool = True,
     soon: bool = True,
@@ -49,27 +47,25 @@ def plan(
     alone = known.sizes[known.group[images]] == 1
     left = rng.permutation(images[alone])  # the generator breaks ties
     if not np.isin(known.members, images).any():
-        return _ordered(left, _typical(snapshot, left, n, rng))
+        return Agenda(images=_first(_typical(snapshot, left, n, rng), left))
     trained = spread_labels(snapshot.vectors, images, known)
     joins = _joins(snapshot, trained, n, rng) if join else Pairs.none()
     if len(left) <= 2:
-        return _ordered(left, left, joins)
+        return Agenda(joins, left)
     other = trained if frozen is None else frozen
     wanted = _doubt(trained, other, left, soon, neighbourhood)
     likely = np.argsort(-wanted, kind="stable")[: WIDEN * n]
     rows = best_per_cluster(snapshot.vectors[left[likely]], wanted[likely], min(n, len(likely)), rng)
     first = left[likely[rows]]
-    return _ordered(left, first, joins, _beside(snapshot, trained, other, first))
+    return Agenda(joins, _first(first, left), _beside(snapshot, trained, other, first))
 
 
-def _ordered(left: Ids, first: Ids, joins: Pairs | None = None, beside: Ids | None = None) -> Agenda:
-    """An agenda with all images that are left, these ones first."""
-    images = np.concatenate([first, left[~np.isin(left, first)]])
-    none = np.empty((0, TRIES), dtype=np.int64)
-    return Agenda(Pairs.none() if joins is None else joins, images, none if beside is None else beside)
+def _first(first: Ids, left: Ids) -> Ids:
+    """All images that are left, with these ones first."""
+    return np.concatenate([first, left[~np.isin(left, first)]])
 
 
-def _typical(snapshot: Snapshot, left: Ids, n: int, rng: np.random.Generator) -> Ids:
+def _typical(snapshot: Snapshot, left: Ids, n: int, rng: Generator) -> Ids:
     """While nothing is known: the most typical image of each of many clusters, most typical first."""
     if len(left) <= 2:
         return left
@@ -82,18 +78,14 @@ def _typical(snapshot: Snapshot, left: Ids, n: int, rng: np.random.Generator) ->
 def density(vectors: Floats, images: Ids) -> Floats:
     """Mean similarity of each image to its nearest neighbours: high for typical ones."""
     k = min(NEIGHBOURS + 1, len(images))
-    mean: Floats = nearest(vectors, images, np.asarray(vectors[images]), k).scores[:, 1:].mean(axis=1)
-    return mean
+    return np.asarray(nearest(vectors, images, np.asarray(vectors[images]), k).scores[:, 1:].mean(axis=1))
 
 
 def _doubt(trained: Membership, frozen: Membership, left: Ids, soon: bool, neighbourhood: bool) -> Floats:
-    """How much a question about each image is wanted.
-
-    An image is in doubt where the trained and the frozen space give it different groups: the network no
-    longer doubts what it has learnt once, and the frozen features learn nothing. The mean over the
-    neighbourhood counts, because an image in doubt alone tells nothing about others. The doubt is weighed by
-    the chance that the image finds its group soon.
-    """
+    """How much a question about each image is wanted. It is in doubt where the trained and the frozen space
+    give it different groups: the network no longer doubts what it has learnt once, and the frozen features
+    learn nothing. The mean over the neighbourhood counts, because an image in doubt alone tells nothing about
+    others. The doubt is weighed by the chance that the image finds its group soon."""
     rows = np.searchsorted(trained.images, left)
     doubt = trained.disagreement(frozen)
     if neighbourhood:
@@ -108,8 +100,7 @@ def _placed_per_question(share: Floats) -> Floats:
     """The chance that an image finds its group in two tries, divided by the questions this takes."""
     best = share.max(axis=1)
     second = np.partition(share, -2, axis=1)[:, -2] if share.shape[1] > 1 else 0
-    chance: Floats = (best + second) / (2 - best)
-    return chance
+    return np.asarray((best + second) / (2 - best))
 
 
 def _beside(snapshot: Snapshot, trained: Membership, frozen: Membership, first: Ids) -> Ids:
@@ -117,8 +108,7 @@ def _beside(snapshot: Snapshot, trained: Membership, frozen: Membership, first: 
     group = snapshot.known.group
     rows = np.searchsorted(trained.images, first)
     share = trained.share[rows] + frozen.share[rows]
-    own = trained.groups[None, :] == group[first][:, None]
-    share[own] = -1
+    share[trained.groups[None, :] == group[first][:, None]] = -1  # its own group
     likeliest = trained.groups[np.argsort(-share, axis=1, kind="stable")[:, :TRIES]]
     members = {g: trained.images[group[trained.images] == g] for g in np.unique(likeliest).tolist()}
     beside = np.empty(likeliest.shape, dtype=np.int64)
@@ -129,7 +119,7 @@ def _beside(snapshot: Snapshot, trained: Membership, frozen: Membership, first: 
     return beside
 
 
-def _joins(snapshot: Snapshot, trained: Membership, n: int, rng: np.random.Generator) -> Pairs:
+def _joins(snapshot: Snapshot, trained: Membership, n: int, rng: Generator) -> Pairs:
     """Pairs that would join two groups: the groups that overlap most and whose relation is unknown, each by
     its two nearest members."""
     known = snapshot.known
@@ -148,17 +138,13 @@ def _joins(snapshot: Snapshot, trained: Membership, n: int, rng: np.random.Gener
     return Pairs.from_list(pairs)
 
 
-# -- after every answer ------------------------------------------------------------------------------
-
-
-def pick(snapshot: Snapshot, agenda: Agenda, n: int, rng: np.random.Generator) -> Pairs:
+def pick(snapshot: Snapshot, agenda: Agenda, n: int, rng: Generator) -> Pairs:
     """Pairs that join two groups, then one pair for each image to be placed. When every image has its group,
     the most similar unknown pairs."""
     known = snapshot.known
     agenda = _without_pending(agenda, known, snapshot.pending)
     picked = dict.fromkeys(agenda.pairs[known.of(agenda.pairs) == UNKNOWN][:n])
-    members = known.members[np.isin(known.members, snapshot.images)]
-    members = rng.permutation(members)  # the generator breaks ties
+    members = rng.permutation(known.members[np.isin(known.members, snapshot.images)])  # this breaks ties
     if not len(members):
         members = agenda.images[:1]  # the first image is the first group
     groups = np.zeros(known.links.shape[0], dtype=bool)
@@ -171,13 +157,11 @@ def pick(snapshot: Snapshot, agenda: Agenda, n: int, rng: np.random.Generator) -
             pair = _next_try(snapshot, image, members, groups, beside, agenda.images)
             if pair is not None:
                 picked[pair] = None
-    placed = Pairs.from_list(picked)
-    if len(placed) == n:
-        return placed
-    closed = {*picked, *snapshot.pending}
-    mined = mine(snapshot.images, cosine(snapshot.vectors), known, n + len(snapshot.pending), rng).pairs
-    fresh = mined[np.array([pair not in closed for pair in mined], dtype=bool)]
-    return placed.then(fresh[: n - len(placed)])
+    if len(picked) < n:
+        pending = set(snapshot.pending)
+        mined = mine(snapshot.images, cosine(snapshot.vectors), known, n + len(pending), rng).pairs
+        picked |= dict.fromkeys(pair for pair in mined if pair not in pending)
+    return Pairs.from_list(picked)[:n]
 
 
 def _next_try(
@@ -216,6 +200,6 @@ def _without_pending(agenda: Agenda, known: Relations, pending: Pairs) -> Agenda
     alone = known.sizes[known.group[ids]] == 1
     placed = np.where(new.any(axis=1, keepdims=True), new, alone)
     asked = set(pending)
-    pairs = agenda.pairs[np.array([pair not in asked for pair in agenda.pairs], dtype=bool)]
+    pairs = Pairs.from_list(pair for pair in agenda.pairs if pair not in asked)
     left = ~np.isin(agenda.images, ids[placed])
     return Agenda(pairs, agenda.images[left], agenda.beside[left[: len(agenda.beside)]], agenda.lean)

@@ -10,17 +10,13 @@ from anneal.method.relations import Relations
 from anneal.pairs import Answers, Floats, Ids, Pairs
 
 
-def _no_ids() -> Ids:
-    return np.empty(0, dtype=np.int64)
-
-
 @dataclass(frozen=True)
 class Agenda:
     """What a round will ask about. A batch strategy's agenda is its list of pairs."""
 
     pairs: Pairs = field(default_factory=Pairs.none)  # to be asked, in this order
-    images: Ids = field(default_factory=_no_ids)  # to be placed in a group after that, in this order
-    beside: Ids = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))
+    images: Ids = field(default_factory=lambda: np.empty(0, np.int64))  # to be placed in a group after that
+    beside: Ids = field(default_factory=lambda: np.empty((0, 0), np.int64))
     """(k, tries): the images to show the first k of ``images`` beside, the likeliest group first."""
     lean: float = 0.0  # how far from its threshold MGUE asked (steering.lean)
 
@@ -33,7 +29,7 @@ class Snapshot:
     images: Ids  # the images that may be asked about
     known: Relations
     answers: Answers = field(default_factory=Answers.none)
-    rounds: Ids = field(default_factory=_no_ids)  # the round of each answer; −1 for pairs of class labels
+    rounds: Ids = field(default_factory=lambda: np.empty(0, np.int64))  # of each answer; −1: class labels
     pending: Pairs = field(default_factory=Pairs.none)  # being asked now, so not to be picked
     frozen: Floats | None = None  # (n, d') unit rows: the features before any training
     membership: Membership | None = None  # likely groups by the frozen features

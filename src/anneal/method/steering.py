@@ -8,6 +8,7 @@ MGUE asks at and the level of its threshold α_t.
 import math
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.special import logit
 
@@ -31,14 +32,13 @@ def aim(share: float) -> tuple[float, float] | None:
 
 def settled(answers: Answers, rounds: Ids) -> tuple[NDArray[np.bool_], Ids]:
     """Of the answers that say similar or dissimilar: whether similar, and the round."""
-    asked = _is_settled(answers, rounds)
-    return answers.verdicts[asked] == Verdict.SIMILAR, rounds[asked]
+    rows = _settled_rows(answers, rounds)
+    return answers.verdicts[rows] == Verdict.SIMILAR, rounds[rows]
 
 
-def _is_settled(answers: Answers, rounds: Ids) -> NDArray[np.bool_]:
-    """Which answers say similar or dissimilar, without pairs of class labels."""
-    is_settled: NDArray[np.bool_] = (answers.verdicts != Verdict.UNSURE) & (rounds >= 0)
-    return is_settled
+def _settled_rows(answers: Answers, rounds: Ids) -> Ids:
+    """The rows of the answers that say similar or dissimilar, without pairs of class labels."""
+    return np.flatnonzero((answers.verdicts != Verdict.UNSURE) & (rounds >= 0))
 
 
 def recent_share(answers: Answers, rounds: Ids) -> float | None:
@@ -60,7 +60,7 @@ def steered(snapshot: Snapshot, pairs: Pairs, share: float) -> Pairs:
     return pairs[np.argsort(wanted < np.median(wanted), kind="stable")]
 
 
-def lean(snapshot: Snapshot, threshold: float, share: float, rng: np.random.Generator) -> float:
+def lean(snapshot: Snapshot, threshold: float, share: float, rng: Generator) -> float:
     """How far from the threshold to ask next, never negative.
 
     The first answers span all levels, so they tell directly at which level the share is met. After that the
@@ -75,24 +75,17 @@ def lean(snapshot: Snapshot, threshold: float, share: float, rng: np.random.Gene
     newest = int(snapshot.rounds.max())
     last = _excess(snapshot, newest, target)
     before = _excess(snapshot, newest - 1, target)
-    if last * before <= 0:
-        lasting = 0.0
-    elif last > 0:
-        lasting = min(last, before)
-    else:
-        lasting = max(last, before)
+    lasting = math.copysign(min(abs(last), abs(before)), last) if last * before > 0 else 0.0
     step = min(max(0.25 * lasting, -0.5), 0.5)
     return max(0.5 * snapshot.agenda.lean + step, 0.0)
 
 
-def _first_lean(
-    snapshot: Snapshot, threshold: float, target: tuple[float, float], rng: np.random.Generator
-) -> float:
-    asked = _is_settled(snapshot.answers, snapshot.rounds)
-    similar = snapshot.answers.verdicts[asked] == Verdict.SIMILAR
+def _first_lean(snapshot: Snapshot, threshold: float, target: tuple[float, float], rng: Generator) -> float:
+    rows = _settled_rows(snapshot.answers, snapshot.rounds)
+    similar = snapshot.answers.verdicts[rows] == Verdict.SIMILAR
     if snapshot.frozen is None or len(similar) < TOO_FEW:
         return 0.0
-    s = pairwise(snapshot.frozen, snapshot.answers.pairs[asked])
+    s = pairwise(snapshot.frozen, snapshot.answers.pairs[rows])
     seen = levels(snapshot.frozen, snapshot.images, s, rng)
     highest = level_for_share(seen, similar, target[0])
     lowest = level_for_share(seen, similar, target[1])
@@ -108,7 +101,7 @@ def _excess(snapshot: Snapshot, number: int, target: tuple[float, float]) -> flo
     return float(logit(share) - logit(min(max(share, target[0]), target[1])))
 
 
-def levels(vectors: Floats, images: Ids, s: Floats | float, rng: np.random.Generator) -> Floats:
+def levels(vectors: Floats, images: Ids, s: Floats | float, rng: Generator) -> Floats:
     """The level of each similarity, by a sample of pairs; nan where the similarity is."""
     every = _sampled(vectors, images, rng)
     s = np.asarray(s)
@@ -116,12 +109,12 @@ def levels(vectors: Floats, images: Ids, s: Floats | float, rng: np.random.Gener
     return np.where(np.isnan(s), np.nan, level)
 
 
-def similarity_at(vectors: Floats, images: Ids, level: float, rng: np.random.Generator) -> float:
+def similarity_at(vectors: Floats, images: Ids, level: float, rng: Generator) -> float:
     """The similarity at a level."""
     return float(np.quantile(_sampled(vectors, images, rng), 1 - min(level, 1.0)))
 
 
-def _sampled(vectors: Floats, images: Ids, rng: np.random.Generator) -> Floats:
+def _sampled(vectors: Floats, images: Ids, rng: Generator) -> Floats:
     """Similarities of random pairs, sorted."""
     i, j = rng.choice(images, (2, SAMPLE))
     return np.sort(pairwise(vectors, Pairs.of(i[i != j], j[i != j])))

@@ -10,23 +10,23 @@ hold no state. To add a strategy, write a function (snapshot, n, rng) → Pairs 
 import importlib
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+from numpy.random import Generator
 
 from anneal.errors import UsageError
 from anneal.method import placing, steering, uncertainty
 from anneal.method.diversity import DIVERSITIES, Diversity, kmeans
 from anneal.method.mining import Scorer, cosine, mine, pairwise
-from anneal.method.snapshot import Agenda as Agenda
-from anneal.method.snapshot import Snapshot as Snapshot
+from anneal.method.snapshot import Agenda, Snapshot
 from anneal.pairs import UNKNOWN, Floats, Ids, Pairs, Verdict
 from anneal.settings import Settings
 
-Plan = Callable[[Snapshot, int, np.random.Generator], Agenda]
-Pick = Callable[[Snapshot, Agenda, int, np.random.Generator], Pairs]
-Select = Callable[[Snapshot, int, np.random.Generator], Pairs]
+Plan = Callable[[Snapshot, int, Generator], Agenda]
+Pick = Callable[[Snapshot, Agenda, int, Generator], Pairs]
+Select = Callable[[Snapshot, int, Generator], Pairs]
 
 WIDEN = 4  # p = 4h: the most uncertain pairs, of which a quarter is asked
 
@@ -42,9 +42,6 @@ class Strategy:
     groups: bool = False
 
 
-# -- the table -------------------------------------------------------------------------------------
-
-
 def strategies(settings: Settings) -> dict[str, Strategy]:
     """The strategies of this package, by name."""
     diversity = DIVERSITIES[settings.diversity]
@@ -53,7 +50,7 @@ def strategies(settings: Settings) -> dict[str, Strategy]:
         Strategy("place", placing.plan, placing.pick, groups=True),
         Strategy("mgue", plan_mgue, partial(listed, share=settings.share)),
         batch("bcgue", partial(bcgue, diversity=diversity), pair_classifier=True),
-        Strategy("random", _as_plan(random), partial(listed, more=random)),
+        replace(batch("random", random), pick=partial(listed, more=random)),
     )
     return {strategy.name: strategy for strategy in every}
 
@@ -78,22 +75,11 @@ def chosen(settings: Settings) -> Strategy:
 
 def batch(name: str, select: Select, *, pair_classifier: bool = False) -> Strategy:
     """A strategy that selects all pairs of a round at once."""
-    return Strategy(name, _as_plan(select), listed, pair_classifier)
-
-
-def _as_plan(select: Select) -> Plan:
-    return lambda snapshot, n, rng: Agenda(select(snapshot, n, rng))
-
-
-# -- MGUE, BCGUE, random -----------------------------------------------------------------------------
+    return Strategy(name, lambda snapshot, n, rng: Agenda(select(snapshot, n, rng)), listed, pair_classifier)
 
 
 def mgue(
-    snapshot: Snapshot,
-    n: int,
-    rng: np.random.Generator,
-    settings: Settings,
-    diversity: Diversity = kmeans,
+    snapshot: Snapshot, n: int, rng: Generator, settings: Settings, diversity: Diversity = kmeans
 ) -> Agenda:
     """Metric-guided: the pairs nearest the threshold between similar and dissimilar, moved by the lean."""
     threshold = mgue_threshold(snapshot, settings)
@@ -101,15 +87,10 @@ def mgue(
         return Agenda(cold(snapshot, n, rng))
     lean = steering.lean(snapshot, threshold, settings.share, rng)
     if lean:
-        own = steering.levels(snapshot.vectors, snapshot.images, threshold, rng)
-        level = float(own * np.exp(lean))
-        threshold = steering.similarity_at(snapshot.vectors, snapshot.images, level, rng)
+        level = steering.levels(snapshot.vectors, snapshot.images, threshold, rng) * np.exp(lean)
+        threshold = steering.similarity_at(snapshot.vectors, snapshot.images, float(level), rng)
     similarity = cosine(snapshot.vectors)
-
-    def score(rows: Ids, columns: Ids) -> Floats:
-        return uncertainty.mgue_score(similarity(rows, columns), threshold)
-
-    return Agenda(_uncertain_and_diverse(snapshot, score, n, rng, diversity), lean=lean)
+    return Agenda(_uncertain_and_diverse(snapshot, similarity, threshold, n, rng, diversity), lean=lean)
 
 
 def mgue_threshold(snapshot: Snapshot, settings: Settings) -> float:
@@ -123,31 +104,29 @@ def mgue_threshold(snapshot: Snapshot, settings: Settings) -> float:
     answers = snapshot.answers
     settled = answers.verdicts != Verdict.UNSURE
     s = pairwise(snapshot.vectors, answers.pairs[settled])
-    _, middle = uncertainty.fit_logistic(s, answers.verdicts[settled] == Verdict.SIMILAR)
-    return middle
+    return uncertainty.fit_logistic(s, answers.verdicts[settled] == Verdict.SIMILAR)[1]
 
 
-def bcgue(snapshot: Snapshot, n: int, rng: np.random.Generator, diversity: Diversity = kmeans) -> Pairs:
+def bcgue(snapshot: Snapshot, n: int, rng: Generator, diversity: Diversity = kmeans) -> Pairs:
     """Classifier-guided: the pairs to which the pair classifier gives a probability near ½."""
-    probability = snapshot.probability
-    if probability is None:
+    if snapshot.probability is None:
         return cold(snapshot, n, rng)
-
-    def score(rows: Ids, columns: Ids) -> Floats:
-        return uncertainty.bcgue_score(probability(rows, columns))
-
-    return _uncertain_and_diverse(snapshot, score, n, rng, diversity)
+    return _uncertain_and_diverse(snapshot, snapshot.probability, 0.5, n, rng, diversity)
 
 
 def _uncertain_and_diverse(
-    snapshot: Snapshot, scorer: Scorer, n: int, rng: np.random.Generator, diversity: Diversity
+    snapshot: Snapshot, measure: Scorer, middle: float, n: int, rng: Generator, diversity: Diversity
 ) -> Pairs:
-    """The paper's two steps: the p = 4n most uncertain pairs, then n of them that differ."""
-    mined = mine(snapshot.images, scorer, snapshot.known, WIDEN * n, rng)
+    """The paper's two steps: the p = 4n pairs whose measure is nearest the middle, then n that differ."""
+
+    def score(rows: Ids, columns: Ids) -> Floats:
+        return uncertainty.mgue_score(measure(rows, columns), middle)
+
+    mined = mine(snapshot.images, score, snapshot.known, WIDEN * n, rng)
     return diversity(snapshot.vectors, mined, n, rng)
 
 
-def random(snapshot: Snapshot, n: int, rng: np.random.Generator) -> Pairs:
+def random(snapshot: Snapshot, n: int, rng: Generator) -> Pairs:
     """Any unknown pairs, each with the same probability."""
     images = np.unique(snapshot.images)
     pairs = Pairs.none()
@@ -158,16 +137,15 @@ def random(snapshot: Snapshot, n: int, rng: np.random.Generator) -> Pairs:
         pairs = _distinct_unknown(snapshot, pairs.then(Pairs.of(i[i != j], j[i != j])))
         if len(pairs) >= n:
             return pairs[:n]
-    mined = mine(images, _equal_scores, snapshot.known, n + len(snapshot.pending), rng).pairs
-    return _distinct_unknown(snapshot, mined)[:n]
+    enough = n + len(snapshot.pending)
+    mined = mine(images, lambda i, j: np.zeros((len(i), len(j))), snapshot.known, enough, rng)
+    return _distinct_unknown(snapshot, mined.pairs)[:n]
 
 
-def cold(snapshot: Snapshot, n: int, rng: np.random.Generator) -> Pairs:
-    """First questions, when nothing is known: an image beside a neighbour, near or far.
-
-    Nearly all random pairs are dissimilar and nearly all nearest neighbours are similar; either teaches
-    little. So the neighbour's rank is drawn evenly on a logarithmic scale, which gives a mix of both.
-    """
+def cold(snapshot: Snapshot, n: int, rng: Generator) -> Pairs:
+    """First questions, when nothing is known: an image beside a neighbour, whose rank is drawn evenly on a
+    logarithmic scale. Nearly all random pairs are dissimilar and nearly all nearest neighbours are similar;
+    this gives a mix of both."""
     images = np.unique(snapshot.images)
     pairs = Pairs.none()
     if len(images) < 2:
@@ -183,24 +161,14 @@ def cold(snapshot: Snapshot, n: int, rng: np.random.Generator) -> Pairs:
     return random(snapshot, n, rng)
 
 
-# -- picking from a list -----------------------------------------------------------------------------
-
-
 def listed(
-    snapshot: Snapshot,
-    agenda: Agenda,
-    n: int,
-    rng: np.random.Generator,
-    *,
-    share: float = 0.0,
-    more: Select = cold,
+    snapshot: Snapshot, agenda: Agenda, n: int, rng: Generator, *, share: float = 0.0, more: Select = cold
 ) -> Pairs:
     """The agenda's pairs that are still open, steered where a share of similar answers is aimed at. Where the
     list is used up before the next one is made, ``more`` adds to it."""
     pairs = steering.steered(snapshot, _distinct_unknown(snapshot, agenda.pairs), share)
     if len(pairs) < n:
-        added = more(snapshot, n, rng)
-        pairs = _distinct_unknown(snapshot, pairs.then(added))
+        pairs = _distinct_unknown(snapshot, pairs.then(more(snapshot, n, rng)))
     return pairs[:n]
 
 
@@ -214,15 +182,11 @@ def _distinct_unknown(snapshot: Snapshot, pairs: Pairs) -> Pairs:
     return once[snapshot.known.of(once) == UNKNOWN]
 
 
-def _equal_scores(rows: Ids, columns: Ids) -> Floats:
-    return np.zeros((len(rows), len(columns)))
-
-
-def _neighbour(vectors: Floats, images: Ids, anchors: Ids, rank: Ids, strip: int = 64) -> Ids:
+def _neighbour(vectors: Floats, images: Ids, anchors: Ids, rank: Ids) -> Ids:
     """For each anchor its neighbour of the given rank; rank 0 is the anchor itself."""
     neighbours = np.empty(len(anchors), dtype=np.int64)
-    for i in range(0, len(anchors), strip):
-        some = slice(i, i + strip)
+    for i in range(0, len(anchors), 64):
+        some = slice(i, i + 64)
         order = np.argsort(-(vectors[anchors[some]] @ vectors[images].T), axis=1)
         neighbours[some] = images[np.take_along_axis(order, rank[some, None], axis=1)[:, 0]]
     return neighbours

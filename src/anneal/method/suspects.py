@@ -38,30 +38,21 @@ def verdict_probability(vectors: Floats, answers: Answers, fresh: Answers) -> Fl
     k, middle = fit_logistic(pairwise(vectors, fresh.pairs[settled]), similar)
     logit = k * (pairwise(vectors, answers.pairs) - middle)
     sign = np.where(answers.verdicts == Verdict.SIMILAR, 1.0, -1.0)
-    probability: Floats = np.where(answers.verdicts == Verdict.UNSURE, 1.0, expit(sign * logit))
-    return probability
+    return np.where(answers.verdicts == Verdict.UNSURE, 1.0, expit(sign * logit))
 
 
 def joins_large_groups(before: Relations, fresh: Answers) -> NDArray[np.bool_]:
     """Which of the answers join two large groups, taken one after the other."""
-    parent: dict[int, int] = {}
-    size: dict[int, int] = {}
-
-    def root(group: int) -> int:
-        while group in parent:
-            group = parent[group]
-        return group
-
+    joined = np.arange(len(before.sizes))  # the group that each group is part of by now
+    sizes = before.sizes.copy()
     joins = np.zeros(len(fresh), dtype=bool)
     for row in np.flatnonzero(fresh.verdicts == Verdict.SIMILAR):
-        one = root(int(before.group[fresh.pairs.a[row]]))
-        other = root(int(before.group[fresh.pairs.b[row]]))
-        if one == other:
-            continue
-        sizes = [size.get(group, int(before.sizes[group])) for group in (one, other)]
-        joins[row] = min(sizes) >= LARGE
-        parent[one] = other
-        size[other] = sum(sizes)
+        one = joined[before.group[fresh.pairs.a[row]]]
+        other = joined[before.group[fresh.pairs.b[row]]]
+        if one != other:
+            joins[row] = min(sizes[one], sizes[other]) >= LARGE
+            sizes[other] += sizes[one]
+            joined[joined == one] = other
     return joins
 
 
@@ -78,9 +69,6 @@ def recheck_rate(rechecked: int, mistakes: int) -> float:
     return min((mistakes + 1) / (rechecked * PAYS + 1), 1)
 
 
-# -- what the frozen features say ------------------------------------------------------------------------
-
-
 def against_frozen(
     frozen: Floats, answers: Answers, known: Relations, settled: Set[Pair] = frozenset()
 ) -> Pairs:
@@ -94,9 +82,9 @@ def against_frozen(
     if not len(answers):
         return Pairs.none()
     vote = _Votes(frozen, known)
-    pairs = list(answers.pairs)
-    strange = _strange_bridges(answers, known, vote, pairs, settled)
-    strange += _strange_separations(answers, known, vote, pairs, settled)
+    left = {row for row, pair in enumerate(answers.pairs) if pair not in settled}
+    strange = _strange_bridges(answers, known, vote, left)
+    strange += _strange_separations(answers, known, vote, left)
     return answers.pairs[np.array([row for _, row in sorted(strange)], dtype=np.int64)]
 
 
@@ -117,26 +105,21 @@ class _Votes:
         return float((self.known.group[near] == group)[counted].mean()) if counted.any() else math.nan
 
 
-Strange = list[tuple[float, int]]
-"""(how strange, less is stranger; row of the answer)"""
+Strange = list[tuple[float, int]]  # (how strange, less is stranger; row of the answer)
 
 
-def _strange_bridges(
-    answers: Answers, known: Relations, vote: _Votes, pairs: list[Pair], settled: Set[Pair]
-) -> Strange:
+def _strange_bridges(answers: Answers, known: Relations, vote: _Votes, left: Set[int]) -> Strange:
     strangest: dict[int, tuple[float, int]] = {}  # of each group
     for row, part in bridges(answers, known):
         group = int(known.group[answers.pairs.a[row]])
         needed = 0.1 * math.log2(len(part))
         share = vote.share(part, group)
-        if share < needed and pairs[row] not in settled:
+        if share < needed and row in left:
             strangest[group] = min(strangest.get(group, (math.inf, 0)), (share / needed, row))
     return list(strangest.values())
 
 
-def _strange_separations(
-    answers: Answers, known: Relations, vote: _Votes, pairs: list[Pair], settled: Set[Pair]
-) -> Strange:
+def _strange_separations(answers: Answers, known: Relations, vote: _Votes, left: Set[int]) -> Strange:
     rows = np.flatnonzero(known.of(answers.pairs) == Verdict.DISSIMILAR)  # without contradicted ones
     groups = np.column_stack([known.group[answers.pairs.a], known.group[answers.pairs.b]])
     links = np.sort(groups[rows], axis=1)
@@ -147,7 +130,7 @@ def _strange_separations(
         part = vote.members[known.group[vote.members] == small]
         allowed = min(0.5 + 0.1 * math.log2(len(part)), 0.9)
         share = 1 - vote.share(part, large)
-        if share <= allowed and pairs[row] not in settled:
+        if share <= allowed and row in left:
             strange.append((share / allowed, row))
     return strange
 
@@ -180,21 +163,21 @@ def _bridges_of_group(
     below = np.ones(len(order), dtype=np.int64)  # size of the subtree, which is a stretch of the order
     for at in range(len(order) - 1, 0, -1):
         below[parent[at]] += below[at]
-    tree: dict[int, list[int]] = {}  # lower end of a tree edge → rows
+    tree: dict[int, int] = {}  # lower end of a tree edge → row
     on_cycle: set[int] = set()  # lower ends
     for row in rows.tolist():
         high, low = sorted((position[int(pairs.a[row])], position[int(pairs.b[row])]))
-        if parent[low] == high:
-            tree.setdefault(low, []).append(row)
+        if parent[low] == high and low not in tree:
+            tree[low] = row
             continue
         while high != low:
-            on_cycle.add(max(high, low))
-            high, low = sorted((min(high, low), parent[max(high, low)]))
+            on_cycle.add(low)
+            high, low = sorted((high, parent[low]))
     bridges: list[tuple[int, Ids]] = []
-    for low, over in tree.items():
+    for low, row in tree.items():
         size = int(below[low])
-        if low not in on_cycle and len(over) == 1 and least <= size <= len(order) - least:
+        if low not in on_cycle and least <= size <= len(order) - least:
             part = order[low : low + size].astype(np.int64)
             smaller = part if 2 * size <= len(order) else np.setdiff1d(order, part)
-            bridges.append((over[0], smaller))
+            bridges.append((row, smaller))
     return bridges

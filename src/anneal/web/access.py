@@ -1,11 +1,10 @@
 """Who may send a request and how much, and the headers of every reply."""
 
-from __future__ import annotations
-
 import hmac
 from http.cookies import SimpleCookie
 from urllib.parse import parse_qs, urlsplit
 
+from fastapi import HTTPException
 from starlette.responses import JSONResponse, RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -26,10 +25,6 @@ HEADERS = [
 ]
 
 
-class _TooLargeError(Exception):
-    pass
-
-
 class Access:
     """Without a token, lets in requests to this machine's own names only: another site may let its name point
     here. With a token, lets in requests that have it."""
@@ -41,33 +36,31 @@ class Access:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-
-        async def reply(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message.get("headers", []), *HEADERS]}
-            await send(message)
-
-        refusal = self._refusal(scope)
-        if refusal is not None:
-            return await refusal(scope, receive, reply)
+        most = UPLOAD if scope["path"] == "/api/queries" else BODY
+        too_large = f"That is more than {most // 2**20} MB: send a smaller file."
         size = 0
 
         async def measured() -> Message:
             nonlocal size
             message = await receive()
             size += len(message.get("body", b""))
-            if size > _most(scope):
-                raise _TooLargeError
+            if size > most:
+                raise HTTPException(413, too_large)
             return message
 
-        try:
-            await self.app(scope, measured, reply)
-        except _TooLargeError:
-            await _too_large(scope)(scope, receive, reply)
-        return None
+        async def reply(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", []), *HEADERS]}
+            await send(message)
 
-    def _refusal(self, scope: Scope) -> JSONResponse | RedirectResponse | None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        length = headers.get("content-length", "0")
+        refusal = self._refusal(scope, headers)
+        if refusal is None and (not length.isdecimal() or int(length) > most):
+            refusal = _no(413, too_large)
+        return await (refusal or self.app)(scope, measured, reply)
+
+    def _refusal(self, scope: Scope, headers: dict[str, str]) -> JSONResponse | RedirectResponse | None:
         host = headers.get("host", "")
         origin = headers.get("origin")
         if not self.token and urlsplit(f"//{host}").hostname not in LOOPBACK:
@@ -76,9 +69,6 @@ class Access:
             return _no(403, "Another site's page may not send anything here.")
         if scope["path"].startswith("/api") and headers.get("sec-fetch-site") in ("cross-site", "same-site"):
             return _no(403, "Another site's page may not ask anything here.")
-        length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > _most(scope):
-            return _too_large(scope)
         return self._check_token(scope, headers) if self.token else None
 
     def _check_token(self, scope: Scope, headers: dict[str, str]) -> JSONResponse | RedirectResponse | None:
@@ -98,13 +88,5 @@ class Access:
         return hmac.compare_digest(token.encode(), self.token.encode())
 
 
-def _most(scope: Scope) -> int:
-    return UPLOAD if scope["path"] == "/api/queries" else BODY
-
-
 def _no(status: int, why: str) -> JSONResponse:
     return JSONResponse({"detail": why}, status_code=status)
-
-
-def _too_large(scope: Scope) -> JSONResponse:
-    return _no(413, f"That is more than {_most(scope) // 2**20} MB: send a smaller file.")

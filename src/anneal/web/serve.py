@@ -1,15 +1,13 @@
 """``anneal label``: the page, and the machine's process beside it, which is started again if it dies."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -33,22 +31,24 @@ def serve(campaign: Campaign, host: str, port: int, token: str, ready: Callable[
             f"--host {host} lets other machines in: give --token WORD as well (or the environment variable "
             "ANNEAL_TOKEN), and send people the address that is printed then."
         )
-    bound = _bind(host, port)
-    server = uvicorn.Server(uvicorn.Config(create(campaign, token), log_level="warning", access_log=False))
-    with bound, _machine(campaign.folder):
-        ready(_address(host, bound.getsockname()[1], token))
-        server.run(sockets=[bound])
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family)
+        bound = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
         raise UsageError(
             f"{host} port {port} cannot be used ({os.strerror(error.errno or 0)}): is anneal label running "
             "already? If not, give another --port."
         ) from error
+    server = uvicorn.Server(uvicorn.Config(create(campaign, token), log_level="warning", access_log=False))
+    ending = threading.Event()
+    machine = threading.Thread(target=_keep_running, args=(campaign.folder, ending), daemon=True)
+    with bound:
+        machine.start()
+        try:
+            ready(_address(host, bound.getsockname()[1], token))
+            server.run(sockets=[bound])
+        finally:
+            ending.set()
+            machine.join()
 
 
 def _address(host: str, port: int, token: str) -> str:
@@ -58,21 +58,8 @@ def _address(host: str, port: int, token: str) -> str:
     return f"http://{name}:{port}/" + (f"?token={quote(token, safe='')}" if token else "")
 
 
-@contextmanager
-def _machine(folder: Path) -> Iterator[None]:
-    """The machine's process, inside this context. It ends when its standard input is closed, so it also ends
-    if this process is killed."""
-    ending = threading.Event()
-    keeper = threading.Thread(target=_keep_running, args=(folder, ending), daemon=True)
-    keeper.start()
-    try:
-        yield
-    finally:
-        ending.set()
-        keeper.join()
-
-
 def _keep_running(folder: Path, ending: threading.Event) -> None:
+    """The machine's process. It ends when its standard input is closed, so also if this process is killed."""
     command = [sys.executable, "-m", "anneal", "worker", "--campaign", str(folder)]
     wait = 1.0
     while not ending.is_set():
@@ -82,7 +69,11 @@ def _keep_running(folder: Path, ending: threading.Event) -> None:
         while process.poll() is None and not ending.wait(0.2):
             pass
         if process.poll() is None:
-            _end(process)
+            try:
+                process.communicate(timeout=GRACE)  # closes its standard input
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
         elif not ending.is_set():
             wait = 1.0 if time.monotonic() - started > STEADY else min(2 * wait, LONGEST_WAIT)
             with suppress(AnnealError):  # the disk may be the reason why it died
@@ -90,13 +81,3 @@ def _keep_running(folder: Path, ending: threading.Event) -> None:
                 Mailbox(store).set_machine(state="restarting", code=process.returncode)
                 store.close()
             ending.wait(wait)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    assert process.stdin is not None
-    process.stdin.close()
-    try:
-        process.wait(GRACE)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

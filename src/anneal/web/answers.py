@@ -1,0 +1,266 @@
+"""Questions, answers and what came of them: the views label, review and progress."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Body, HTTPException, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from anneal.campaign import heldout, progress
+from anneal.campaign.campaign import Campaign, answers_of
+from anneal.campaign.heldout import Model
+from anneal.campaign.questions import LEASE, take
+from anneal.campaign.store import Row
+from anneal.errors import UsageError
+from anneal.method.estimate import Estimate
+from anneal.method.mining import pairwise
+from anneal.pairs import UNKNOWN, Pair, Verdict
+from anneal.web.desk import Desk, Json, SharedDesk
+
+AHEAD = 3  # questions that a page may load ahead: each is chosen by the answers before it
+VAGUE = 0.8  # an interval as wide as this says nothing and is not shown
+SIGNS = {int(Verdict.SIMILAR): 1, int(Verdict.DISSIMILAR): -1}
+WORDS: dict[int, str] = {UNKNOWN: "none"} | {int(verdict): verdict.name.lower() for verdict in Verdict}
+NUMBERS = {word: number for number, word in WORDS.items()}
+SHOWN = ("id", "a", "b", "annotator", "answered", "looked", "strategy", "purpose", "round")
+
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Word = Literal["similar", "dissimilar", "unsure", "none"]
+ImageId = Annotated[int, Field(ge=0)]
+
+router = APIRouter()
+
+
+class Event(BaseModel):
+    """The sender chooses the key. An event with the same key counts once, even if it is sent again."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    key: Annotated[str, Field(min_length=8, max_length=80)]
+
+
+class Answer(Event):
+    a: ImageId
+    b: ImageId
+    verdict: Word
+    asked: float | None = None  # milliseconds since 1970
+    looked: Annotated[int, Field(ge=0)] | None = None  # milliseconds
+
+
+class Undo(Event):
+    undoes: str | None  # the key of an answer; null for the last one
+
+
+class Correction(Event):
+    of: int  # the id of an answer
+    verdict: Word
+
+
+class Events(BaseModel):
+    campaign: str = ""  # the id from /api/state: answers to another campaign are refused
+    annotator: Name = "me"
+    holder: Name
+    n: Annotated[int, Field(ge=0, le=20)] = AHEAD
+    events: Annotated[list[Answer | Undo | Correction], Field(max_length=200)]
+
+
+class Again(BaseModel):
+    annotator: Name = "me"
+    ids: Annotated[list[int], Field(max_length=10_000)]
+
+
+@router.get("/api/state")
+def state(desk: SharedDesk, annotator: str = "me", holder: str = "") -> Json:
+    """The counts of the campaign, and what the machine is doing. It also renews the lease of this screen
+    (``holder``) on its questions."""
+    with desk.lock:
+        if holder:
+            desk.campaign.store.renew(holder, LEASE)
+        return {**_state(desk, annotator, holder), "advice": desk.advice()}
+
+
+@router.get("/api/questions")
+def questions(
+    desk: SharedDesk, holder: str, annotator: str = "me", n: Annotated[int, Query(ge=1, le=20)] = AHEAD
+) -> Json:
+    """The next pairs for this person at this screen (``holder``), at most three, leased for five minutes."""
+    with desk.lock:
+        return {"questions": _take(desk, annotator, holder, n, [])}
+
+
+@router.post("/api/answers")
+def answer(desk: SharedDesk, sent: Events) -> Json:
+    """Answers, undos and corrections, in order. Each is on disk when this returns. The reply has the next
+    questions, at most ``n`` and at most three; with ``n`` 0 nothing is leased."""
+    if sent.campaign not in ("", desk.campaign.id):
+        raise HTTPException(409, "Another campaign is served here now: open the page again.")
+    with desk.lock:
+        done = [_carry_out(desk.campaign, event, sent.annotator) for event in sent.events]
+        undone = [one for event, one in zip(sent.events, done, strict=True) if isinstance(event, Undo)]
+        shown = [(one["a"], one["b"]) for one in reversed(undone) if one.get("a") is not None]
+        with desk.campaign.transaction():  # inside it nothing is read twice
+            following = _take(desk, sent.annotator, sent.holder, sent.n, shown) if sent.n else []
+            state = _state(desk, sent.annotator, sent.holder)
+        state["advice"] = desk.advice()  # may take a while: nobody waits for the transaction to end
+        return {"done": done, "questions": following, "state": state}
+
+
+@router.put("/api/criterion")
+def criterion(desk: SharedDesk, text: Annotated[str, Body(embed=True, max_length=200)]) -> dict[str, str]:
+    """Say what counts as similar."""
+    with desk.lock:
+        desk.campaign.store.set(criterion=text.strip())
+    return {"criterion": text.strip()}
+
+
+def _state(desk: Desk, annotator: str, holder: str) -> Json:
+    """The state without the advice."""
+    campaign = desk.campaign
+    standing = asdict(progress.standing(campaign))
+    people = {person["annotator"]: person for person in progress.people(campaign)}
+    mine = people.get(annotator, {"answers": 0, "per_minute": None})
+    return {
+        "campaign": campaign.folder.resolve().name,
+        "id": campaign.id,
+        "criterion": campaign.store.setting("criterion", ""),
+        "images": campaign.size,
+        "share": standing.pop("share"),
+        "standing": standing,
+        "aim": progress.aim(campaign),
+        "yours": {"answers": mine["answers"], "per_minute": mine["per_minute"]},
+        "others": sum(lease.holder != holder for lease in campaign.store.leases()),
+        "machine": progress.machine(campaign),
+    }
+
+
+def _take(desk: Desk, annotator: str, holder: str, n: int, shown: list[Pair]) -> list[Json]:
+    questions = take(desk.campaign, annotator, holder, min(n, AHEAD), shown)
+    log = desk.campaign.log()
+    again = [{"again": True} if log.is_doubted(one.pair) else {} for one in questions]
+    return [{"a": one.pair[0], "b": one.pair[1], **more} for one, more in zip(questions, again, strict=True)]
+
+
+def _carry_out(campaign: Campaign, event: Answer | Undo | Correction, by: str) -> Json:
+    """What came of one event, or why it can never be carried out. Any other error is raised: then the page
+    keeps the event and sends it again."""
+    pair: Pair | None
+    try:
+        if isinstance(event, Undo):
+            pair = campaign.undo(by, key=event.key, undoes=event.undoes)
+        elif isinstance(event, Correction):
+            pair = campaign.correct(event.of, NUMBERS[event.verdict], by, key=event.key)
+        else:
+            pair = (event.a, event.b)
+            asked = None if event.asked is None else event.asked / 1000
+            verdict = NUMBERS[event.verdict]
+            campaign.answer(*pair, verdict, by, key=event.key, asked=asked, looked=event.looked)
+    except UsageError as error:
+        return {"key": event.key, "error": str(error)}
+    a, b = pair or (None, None)
+    return {"key": event.key, "a": a, "b": b, "verdict": "none" if isinstance(event, Undo) else event.verdict}
+
+
+@router.get("/api/answers")
+def answers(
+    desk: SharedDesk,
+    verdict: Word | Literal[""] = "",
+    annotator: str = "",
+    pair: str = "",
+    doubtful: bool = False,
+    offset: Annotated[int, Query(ge=0)] = 0,
+    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+) -> Json:
+    """Answers, newest first. With ``doubtful`` only those that the serving model disagrees with, strongest
+    first. The verdict ``none`` lists withdrawn answers."""
+    page = slice(offset, offset + limit)
+    with desk.lock:
+        log = desk.campaign.log()
+        rows = log.withdrawn() if verdict == "none" else log.standing()
+        people = sorted({row.annotator for row in rows})
+        wanted = [
+            row
+            for row in reversed(rows)
+            if (not verdict or WORDS[row.verdict] == verdict)
+            and (not annotator or row.annotator == annotator)
+            and (not pair or _is_about(desk, row, pair))
+        ]
+        if doubtful:
+            shown = [row for row in _rows(desk, wanted) if row["doubt"] is not None and row["doubt"] > 0]
+            shown.sort(key=lambda row: -row["doubt"])
+            return {"total": len(shown), "annotators": people, "answers": shown[page]}
+        return {"total": len(wanted), "annotators": people, "answers": _rows(desk, wanted[page])}
+
+
+@router.get("/api/contradictions")
+def contradictions(desk: SharedDesk) -> list[Json]:
+    """Sets of answers that cannot all be true."""
+    with desk.lock:
+        return [{"answers": _rows(desk, rows)} for rows in desk.campaign.contradictions()]
+
+
+@router.post("/api/again")
+def again(desk: SharedDesk, wanted: Again) -> dict[str, int]:
+    """Withdraw these answers and ask their pairs again."""
+    with desk.lock:
+        return {"asked": desk.campaign.again(wanted.ids, wanted.annotator)}
+
+
+@router.get("/api/progress")
+def how_good(desk: SharedDesk) -> Json:
+    """How good each model is by the held-out answers, what the answers cost, and who gave them."""
+    campaign = desk.campaign
+    with desk.lock:
+        answered = progress.standing(campaign).heldout
+        return {
+            "models": [_model(model, answered > 0) for model in desk.models()],
+            "heldout": answered,
+            "advice": desk.advice(),
+            "serving": campaign.rounds.serving,
+            "refusal": heldout.refusal(campaign),
+            "shares": progress.shares(campaign),
+            "aim": progress.aim(campaign),
+            "people": progress.people(campaign),
+            "agreement": progress.agreement(campaign),
+        }
+
+
+def _is_about(desk: Desk, row: Row, wanted: str) -> bool:
+    """Whether a row is about an image with this id, or with this text in its path."""
+    if wanted.isdecimal():
+        return int(wanted) in row.pair
+    return any(wanted.casefold() in desk.archive.paths[image].casefold() for image in row.pair)
+
+
+def _rows(desk: Desk, rows: Sequence[Row]) -> list[Json]:
+    """Answers as the page shows them. ``score`` is the similarity in the serving model, ``doubt`` how far it
+    lies on the wrong side of the cutoff; negative on the right side."""
+    if not rows:
+        return []
+    rounds = desk.campaign.rounds
+    scores = pairwise(rounds.vectors(), answers_of(rows).pairs).tolist()
+    cutoff = desk.cutoff(rounds.serving)
+    shown = []
+    for row, score in zip(rows, scores, strict=True):
+        sign = SIGNS.get(row.verdict)
+        doubt = None if cutoff is None or sign is None else round(sign * (cutoff - score), 4)
+        about = {name: getattr(row, name) for name in SHOWN}
+        names = [desk.archive.paths[image] for image in row.pair]
+        about |= {"names": names, "verdict": WORDS[row.verdict], "score": round(score, 4), "doubt": doubt}
+        shown.append(about)
+    return shown
+
+
+def _model(model: Model, measured: bool) -> Json:
+    cost = {name: getattr(model, name) for name in ("round", "answers", "bits", "minutes")}
+    p5 = _interval(("p5", "low", "high"), model.p5 if measured else None)
+    names = ("precision", "precision_low", "precision_high")
+    return {**cost, **p5, **_interval(names, model.precision if measured else None)}
+
+
+def _interval(names: tuple[str, str, str], estimate: Estimate | None) -> dict[str, float | None]:
+    """Value, low and high under these names; None where there is no estimate or it is too vague."""
+    if estimate is None or estimate.high - estimate.low > VAGUE:
+        return dict.fromkeys(names)
+    values = (estimate.value, estimate.low, estimate.high)
+    return {name: round(value, 4) for name, value in zip(names, values, strict=True)}
