@@ -1,10 +1,10 @@
-"""Other owners of the same images: manifests that say of each image what another person would call it.
+"""Manifests that give the same images the classes that another owner would give them.
 
-    python bench/owners.py coarse UCMerced/ coarse.csv   # 21 classes seen as 11 kinds
-    python bench/owners.py fine AID150/ fine.csv         # every class parted by how green its images are
-    python bench/owners.py tail UCMerced/ tail.csv       # training classes of 80 … 5 images, by a power law
+    python bench/owners.py coarse UCMerced/ coarse.csv   # 21 classes become 11
+    python bench/owners.py fine AID150/ fine.csv         # each class in two: greener, less green
+    python bench/owners.py tail UCMerced/ tail.csv       # classes of 80 to 5 training images
 
-A manifest stands for an archive: `anneal simulate coarse.csv --strategy place,mgue`.
+Use a manifest as an archive: `anneal simulate coarse.csv --strategy place,mgue`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from PIL import Image
 from anneal.archive.catalog import scan
 from anneal.pairs import Floats
 
-KINDS = {
+COARSE = {
     "denseresidential": "residential",
     "mediumresidential": "residential",
     "sparseresidential": "residential",
@@ -40,34 +40,38 @@ KINDS = {
     "chaparral": "wild",
     "forest": "wild",
 }
-"""UC-Merced as somebody sees it who does not care for the finer differences."""
-PER_CLASS = 100  # images of each class that the finer owner has
-RAREST = 5
-Line = tuple[str, str, str]
+"""UC-Merced's classes, for an owner who does not care about finer differences. Others keep their name."""
+PER_CLASS = 100  # images of each class in ``fine``
+RAREST = 5  # training images of the rarest class in ``tail``
+Line = tuple[str, str, str]  # path, class, split
 
 
 def by_class(root: Path) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    """Class → the paths of its images."""
+    classes: dict[str, list[str]] = {}
     for entry in scan(root)[1]:
-        found.setdefault(entry.label, []).append(entry.path)
-    return found
+        classes.setdefault(entry.label, []).append(entry.path)
+    return classes
 
 
 def coarse(root: Path, rng: np.random.Generator) -> Iterator[Line]:
     for label, paths in by_class(root).items():
-        yield from ((path, KINDS.get(label, label), "") for path in paths)
+        for path in paths:
+            yield path, COARSE.get(label, label), ""
 
 
 def fine(root: Path, rng: np.random.Generator) -> Iterator[Line]:
-    """Half of each class is called green: what a backbone has no reason to tell apart."""
+    """The greener half of each class is a class of its own. A backbone hardly separates the two."""
     for label, paths in by_class(root).items():
         some = [paths[i] for i in np.sort(rng.permutation(len(paths))[:PER_CLASS])]
         green = np.array([greenness(root / path) for path in some])
         for path, rank in zip(some, np.argsort(np.argsort(green)), strict=True):
-            yield path, f"{label}, {'green' if rank >= len(some) / 2 else 'not green'}", ""
+            half = "green" if rank >= len(some) / 2 else "not green"
+            yield path, f"{label}, {half}", ""
 
 
 def greenness(path: Path) -> float:
+    """Mean of green minus the mean of red and blue."""
     with Image.open(path) as image:
         pixels: Floats = np.asarray(image.convert("RGB").resize((32, 32)), dtype=np.float64)
     red, green, blue = pixels.reshape(-1, 3).mean(axis=0)
@@ -75,15 +79,22 @@ def greenness(path: Path) -> float:
 
 
 def tail(root: Path, rng: np.random.Generator) -> Iterator[Line]:
-    """A long tail to learn from; the images to measure with are as many of each class."""
+    """Training classes shrink by a power law. Every class has equally many images to validate and to test."""
     every = by_class(root)
     for rank, label in enumerate(rng.permutation(sorted(every)).tolist(), start=1):
         paths = [every[label][i] for i in rng.permutation(len(every[label]))]
         tenth = len(paths) // 10
         most = len(paths) - 2 * tenth
-        wanted = max(round(most * rank ** -(math.log(most / RAREST) / math.log(len(every)))), RAREST)
-        parts = {"val": paths[:tenth], "test": paths[tenth : 2 * tenth], "train": paths[2 * tenth :][:wanted]}
-        yield from ((path, label, part) for part, some in parts.items() for path in some)
+        exponent = math.log(most / RAREST) / math.log(len(every))
+        wanted = max(round(most * rank**-exponent), RAREST)
+        splits = {
+            "val": paths[:tenth],
+            "test": paths[tenth : 2 * tenth],
+            "train": paths[2 * tenth :][:wanted],
+        }
+        for split, some in splits.items():
+            for path in some:
+                yield path, label, split
 
 
 def main() -> None:
@@ -99,9 +110,10 @@ def main() -> None:
     with args.manifest.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(("path", "class", "split"))
-        for path, label, part in lines:
-            table.writerow((os.path.relpath(args.archive / path, args.manifest.parent), label, part))
-    print(f"{len(lines)} images of {len({label for _, label, _ in lines})} kinds in {args.manifest}")
+        for path, label, split in lines:
+            table.writerow((os.path.relpath(args.archive / path, args.manifest.parent), label, split))
+    classes = {label for _, label, _ in lines}
+    print(f"{len(lines)} images of {len(classes)} classes in {args.manifest}")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ A campaign with random vectors in clusters is played to 200, 1000 and 2000 answe
 network is trained: the frozen features serve all the time. Copies of the campaign are kept at these points.
 Then one question after another is asked and answered in all copies in turn, so other work on the machine
 slows all of them alike. A step is ``take`` and ``answer``, on disk. Its peer is the bare comparison of one
-image with all others. Milliseconds depend on the machine; the two ratios are the result.
+image with all others. Milliseconds depend on the machine; the two ratios are the result. The first one is 1
+if the number of answers does not matter.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def report(n: int, times: dict[int, Times], bare: float) -> None:
         )
     first = times[ANSWERS[0]].step
     last = times[ANSWERS[-1]].step
-    print(f"after {ANSWERS[-1]} / after {ANSWERS[0]} answers:         {last / first:.2f} x the time")
+    print(f"after {ANSWERS[-1]} / after {ANSWERS[0]} answers:     {last / first:.2f} x the time")
     print(f"after {ANSWERS[-1]} answers / bare comparison: {last / bare:.1f} x the time ({bare:.2f} ms)")
 
 

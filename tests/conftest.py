@@ -27,9 +27,9 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture(scope="session")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of drawn scenes: 12 kinds, 10 images each, 48 px. Read it, never write to it."""
+    """A folder of drawn scenes: 8 kinds, 15 images each, 48 px. Read it, never write to it."""
     folder = tmp_path_factory.mktemp("drawn") / "archive"
-    scenes.draw_archive(folder, per_kind=10, seed=1, px=48)
+    scenes.draw_archive(folder, per_kind=15, seed=1, px=48)
     return folder
 
 

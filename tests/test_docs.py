@@ -72,8 +72,8 @@ def names(rows: list[Row], column: int = 0) -> list[str]:
 
 @pytest.fixture
 def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A flat folder of 36 drawn images, such as harbour7.jpg, in the current folder."""
-    scenes.draw_archive(tmp_path / "drawn", per_kind=3, seed=1, px=48)
+    """A flat folder of 32 drawn images, such as harbour7.jpg, in the current folder."""
+    scenes.draw_archive(tmp_path / "drawn", per_kind=4, seed=1, px=48)
     folder = tmp_path / "photos"
     folder.mkdir()
     for file in (tmp_path / "drawn").rglob("*.jpg"):
@@ -97,7 +97,7 @@ def test_the_snippets_teach_a_flat_folder_and_search_it(
     campaign = Campaign.open(Path("my-campaign"))
     (record,) = campaign.rounds.records()
     assert record.answers == campaign.log().given == 40
-    assert len(campaign.archive()) == 36
+    assert len(campaign.archive()) == 32
     campaign.close()
 
     (answer_from_a_script,) = [one for one in snippets(DOCS / "guide.md") if "next_question" in one]

@@ -13,9 +13,9 @@ import typer
 from rich.table import Table
 
 from anneal import __version__
+from anneal.cli_experiments import demo, reproduce, simulate
 from anneal.console import describe, err, escape, out, print_json, progress_bars, with_settings
 from anneal.errors import AnnealError, UsageError
-from anneal.experiments import commands
 from anneal.settings import Settings, refuse_unused
 
 if TYPE_CHECKING:
@@ -321,6 +321,5 @@ def search(
 
 # -- experiments -------------------------------------------------------------------------------------
 
-app.command()(commands.simulate)
-app.command()(commands.reproduce)
-app.command()(commands.demo)
+for command in (simulate, reproduce, demo):
+    app.command()(command)

@@ -36,8 +36,8 @@ def generator(seed: int, stream: Stream, *numbers: int) -> np.random.Generator:
 def _setting(
     default: Any, help: str, choices: tuple[str, ...] = (), *, option: str = "", **needs: tuple[str, ...]
 ) -> Any:
-    """A field of Settings: its default, the help of its option, and its choices. ``needs`` names the strategies or
-    depths that it has an effect with; without it, all."""
+    """A field of Settings: its default, the help of its option, and its choices. ``needs`` names the
+    strategies or depths that it has an effect with; without it, all."""
     return field(default=default, metadata={"help": help, "choices": choices, "option": option, **needs})
 
 

@@ -1,7 +1,5 @@
 """Held-out questions: what is drawn, how good each model is, which one serves, whose files are removed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -13,10 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
-from tiny import SETTINGS, SHRUNK, random_space, say, truth
+from tiny import SETTINGS, SHRUNK, pattern_archive, random_space, say, truth
 
-from anneal.archive.catalog import Archive, open_archive
+from anneal.archive.catalog import Archive
 from anneal.campaign import heldout, progress
 from anneal.campaign import turn as machine
 from anneal.campaign.campaign import Campaign
@@ -28,7 +25,7 @@ from anneal.method.estimate import Estimate
 from anneal.method.neighbours import unit
 from anneal.method.relations import Relations, full, none
 from anneal.network.train import Fit
-from anneal.pairs import UNKNOWN, Answers, Floats, Ids, Pair, Pairs, Verdict
+from anneal.pairs import Answers, Floats, Ids, Pair, Pairs, Verdict
 from anneal.settings import Settings, Stream
 
 SIMILAR, DISSIMILAR, UNSURE = Verdict
@@ -52,9 +49,9 @@ def known_of(*rows: tuple[int, int, int]) -> Relations:
     return full(120, Answers.of(Pairs.of(columns[:, 0], columns[:, 1]), columns[:, 2])).relations
 
 
-@pytest.fixture
-def archive(drawn: Path, cache: Path) -> Archive:
-    return open_archive(drawn, 32, cache)
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
+    return pattern_archive(tmp_path_factory.mktemp("patterns"))
 
 
 @pytest.fixture
@@ -92,9 +89,7 @@ def end_round(campaign: Campaign, vectors: Floats, *, prune: bool = True, **figu
 
 def open_pairs(campaign: Campaign) -> list[Pair]:
     """The held-out pairs that are still to be asked."""
-    pairs = Pairs.from_list(campaign.rounds.heldout_pairs())
-    unknown = pairs[campaign.known().of(pairs) == UNKNOWN]
-    return [pair for pair in unknown if not campaign.log().standing_on(pair)]
+    return heldout.open_heldout(campaign, campaign.known())
 
 
 def answer_open(campaign: Campaign) -> None:
@@ -108,7 +103,7 @@ def answer_open(campaign: Campaign) -> None:
 
 
 def test_the_models_that_draw_are_the_frozen_one_0_1_3_7_and_so_on() -> None:
-    assert [n for n in range(FROZEN, 70) if heldout.draws(n)] == [FROZEN, 0, 1, 3, 7, 15, 31, 63]
+    assert [n for n in range(FROZEN, 70) if heldout.is_drawing(n)] == [FROZEN, 0, 1, 3, 7, 15, 31, 63]
 
 
 def test_the_first_pairs_are_drawn_in_order_until_there_are_enough() -> None:
@@ -432,23 +427,11 @@ def answer_as_asked(campaign: Campaign, n: int, inverted: bool = False) -> None:
             campaign.answer(a, b, SIMILAR if similar else DISSIMILAR)
 
 
-def draw_patterns(folder: Path, kinds: int, each: int) -> None:
-    """Images of 4 × 4 coloured cells. A kind has its own colours, with noise on every cell."""
-    rng = np.random.default_rng(0)
-    for kind in range(kinds):
-        (folder / f"kind{kind}").mkdir(parents=True)
-        colours = rng.uniform(60, 195, (4, 4, 3))
-        for i in range(each):
-            cells = np.clip(colours + 60 * rng.normal(size=(4, 4, 3)), 0, 255).astype(np.uint8)
-            Image.fromarray(cells).resize((32, 32), 0).save(folder / f"kind{kind}" / f"{i:02d}.png")
-
-
 def test_a_round_of_inverted_answers_does_not_reach_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Fit, "length", lambda settings, known: 60)
-    draw_patterns(tmp_path / "archive", kinds=10, each=14)
-    archive = open_archive(tmp_path / "archive", 32, tmp_path / "cache")
+    archive = pattern_archive(tmp_path, kinds=10, each=14)
     settings = replace(SETTINGS, strategy="place", per_round=80, heldout=0.5)
     with closing(machine.begin(tmp_path / "c", archive, settings, backbone=SHRUNK)) as campaign:
         rounds = campaign.rounds
@@ -505,7 +488,7 @@ def test_only_the_last_rounds_the_serving_one_and_those_that_drew_keep_their_fil
 
 @given(st.integers(1, 2000))
 def test_the_number_of_rounds_that_draw_grows_with_the_logarithm(rounds: int) -> None:
-    assert sum(heldout.draws(number) for number in range(rounds)) <= np.log2(rounds) + 1
+    assert sum(heldout.is_drawing(number) for number in range(rounds)) <= np.log2(rounds) + 1
 
 
 def test_the_serving_model_keeps_its_files_however_old_it_is(make: Make) -> None:

@@ -29,7 +29,7 @@ def learn(drawn: Path, cache: Path, folder: Path, strategy: str) -> Learned:
     archive = open_archive(drawn, 32, cache)
     settings = Settings(px=32, strategy=strategy, pseudo_labels=0.0)
     campaign = turn.begin(folder, archive, settings, backbone=BACKBONE)
-    answers = answered(archive.classes, Pairs.of([0, 1, 10, 20], [1, 10, 11, 21]))
+    answers = answered(archive.classes, Pairs.of([0, 1, 15, 30], [1, 15, 16, 31]))
     for pair, verdict in zip(answers.pairs, answers.verdicts.tolist(), strict=True):
         campaign.answer(*pair, verdict)
     learned = turn.learn(campaign, BACKBONE, Training(), 0, {})

@@ -1,7 +1,5 @@
 """Which pair comes next, and for whom: the pure function, lists of pairs, several people, place, rounds."""
 
-from __future__ import annotations
-
 import math
 import shutil
 import sqlite3
@@ -23,20 +21,21 @@ from tiny import (
     answer_truly,
     campaign_in,
     end_round,
+    pattern_archive,
     say,
     truth,
     verdict_of,
 )
 
-from anneal.archive.catalog import Archive, open_archive
+from anneal.archive.catalog import Archive
 from anneal.campaign import progress, questions, turn
 from anneal.campaign.campaign import Campaign
-from anneal.campaign.questions import Question, Waiting, arrange, next_question
+from anneal.campaign.questions import Askable, Question, arrange, next_question
 from anneal.campaign.rounds import FROZEN
 from anneal.campaign.store import Purpose
 from anneal.method import placing
-from anneal.method.snapshot import Snapshot
-from anneal.method.strategies import batch, random
+from anneal.method.snapshot import Agenda, Snapshot
+from anneal.method.strategies import Strategy, batch, random
 from anneal.network.train import Fit
 from anneal.pairs import UNKNOWN, Pair, Pairs, Verdict
 from anneal.settings import Settings, Stream
@@ -65,7 +64,7 @@ def nothing(n: int) -> list[Pair]:
 
 
 @st.composite
-def situations(draw: st.DrawFn) -> tuple[Waiting, list[Pair]]:
+def situations(draw: st.DrawFn) -> tuple[Askable, list[Pair]]:
     """What waits, and what the strategy wants. Some held-out pairs are wanted too."""
     ids = iter(draw(st.permutations(range(1, 41))))
 
@@ -77,7 +76,7 @@ def situations(draw: st.DrawFn) -> tuple[Waiting, list[Pair]]:
     heldout = some(8)
     wanted = some(12) + draw(st.lists(st.sampled_from(heldout), unique=True) if heldout else st.just([]))
     answered = draw(st.lists(st.sampled_from([CHOSEN, HELD_OUT]), max_size=30))
-    waiting = Waiting(
+    askable = Askable(
         mine + again[:1],  # one that is asked again is on the screen already
         asked_for(CHOSEN, *some(4)),
         again,
@@ -85,7 +84,7 @@ def situations(draw: st.DrawFn) -> tuple[Waiting, list[Pair]]:
         heldout,
         [str(purpose) for purpose in answered],
     )
-    return waiting, draw(st.permutations(wanted))
+    return askable, draw(st.permutations(wanted))
 
 
 shares = st.floats(0, 0.9)
@@ -93,22 +92,22 @@ shares = st.floats(0, 0.9)
 
 @given(situations(), st.integers(0, 30), shares, shares)
 def test_questions_are_arranged_by_the_rules(
-    situation: tuple[Waiting, list[Pair]], n: int, heldout: float, overlap: float
+    situation: tuple[Askable, list[Pair]], n: int, heldout: float, overlap: float
 ) -> None:
-    waiting, wanted = situation
-    arranged = arrange(waiting, first_of(wanted), n, heldout, overlap)
+    askable, wanted = situation
+    arranged = arrange(askable, first_of(wanted), n, heldout, overlap)
     pairs = [question.pair for question in arranged]
     assert len(pairs) == len(set(pairs))
-    second = waiting.second[: math.ceil(n * overlap)]
-    first = dict.fromkeys(question.pair for question in (*waiting.mine, *waiting.again, *second))
+    second = askable.second[: math.ceil(n * overlap)]
+    first = dict.fromkeys(question.pair for question in (*askable.mine, *askable.again, *second))
     assert pairs[: len(first)] == list(first)[:n]
-    every = {*first, *waiting.heldout, *wanted}
+    every = {*first, *askable.heldout, *wanted}
     assert len(pairs) == min(n, len(every))  # fewer only if there are no more
     later = arranged[len(first) :]
     chosen = [question.pair for question in later if question.purpose == CHOSEN]
     assert chosen == wanted[: len(chosen)]
     random = [question.pair for question in later if question.purpose == HELD_OUT]
-    assert random == [pair for pair in waiting.heldout if pair in random]
+    assert random == [pair for pair in askable.heldout if pair in random]
     assert len(chosen) + len(random) == len(later)
     assert not set(random) & set(chosen)
 
@@ -127,9 +126,9 @@ def test_the_share_of_held_out_questions_is_kept_within_one(
         others = screens[1 - number]
         closed = {question.pair for question in others}
         left = [pair for pair in heldout if pair not in closed]
-        waiting = Waiting(screens[number], others, [], [], left, answered)
+        askable = Askable(screens[number], others, [], [], left, answered)
         n = (ahead, other_ahead)[number]
-        arranged = arrange(waiting, lambda n: [(0, next(ids)) for _ in range(n)], n, share, 0.0)
+        arranged = arrange(askable, lambda n: [(0, next(ids)) for _ in range(n)], n, share, 0.0)
         every = answered + [question.purpose for question in (*others, *arranged)]
         assert abs(every.count(HELD_OUT) - share * len(every)) <= 1
         answer, *screens[number] = arranged
@@ -140,29 +139,29 @@ def test_the_share_of_held_out_questions_is_kept_within_one(
 def test_held_out_questions_are_mixed_in_evenly() -> None:
     heldout = [(90, 91), (92, 93), (94, 95)]
     wanted = [(0, i) for i in range(1, 30)]
-    waiting = Waiting([], [], [], [], heldout, [])
-    arranged = arrange(waiting, first_of(wanted), 14, 0.25, 0.0)
+    askable = Askable([], [], [], [], heldout, [])
+    arranged = arrange(askable, first_of(wanted), 14, 0.25, 0.0)
     assert [i for i, question in enumerate(arranged) if question.purpose == HELD_OUT] == [2, 6, 10]
-    behind = replace(waiting, answered=[CHOSEN] * 40)  # none was asked so far
+    behind = replace(askable, answered=[CHOSEN] * 40)  # none was asked so far
     assert arrange(behind, first_of(wanted), 2, 0.25, 0.0) == asked_for(HELD_OUT, *heldout[:2])
-    assert arrange(waiting, first_of(wanted), 3, 0.0, 0.0) == asked_for(CHOSEN, *wanted[:3])
-    assert arrange(waiting, nothing, 9, 0.1, 0.0) == asked_for(HELD_OUT, *heldout)  # nothing else is left
-    assert arrange(Waiting([], [], [], [], [], []), nothing, 9, 0.1, 0.0) == []
+    assert arrange(askable, first_of(wanted), 3, 0.0, 0.0) == asked_for(CHOSEN, *wanted[:3])
+    assert arrange(askable, nothing, 9, 0.1, 0.0) == asked_for(HELD_OUT, *heldout)  # nothing else is left
+    assert arrange(Askable([], [], [], [], [], []), nothing, 9, 0.1, 0.0) == []
 
 
 def test_a_pair_that_is_picked_and_held_out_counts_as_chosen_and_leaves_no_gap() -> None:
     both = (0, 1)
-    waiting = Waiting([], [], [], [], [both], [CHOSEN] * 9)  # a held-out question is due
-    arranged = arrange(waiting, first_of([both, (0, 2), (0, 3)]), 3, 0.3, 0.0)
+    askable = Askable([], [], [], [], [both], [CHOSEN] * 9)  # a held-out question is due
+    arranged = arrange(askable, first_of([both, (0, 2), (0, 3)]), 3, 0.3, 0.0)
     assert arranged == asked_for(CHOSEN, both, (0, 2), (0, 3))
 
 
 # -- a list of pairs -------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def archive(drawn: Path, cache: Path) -> Archive:
-    return open_archive(drawn, 32, cache)
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
+    return pattern_archive(tmp_path_factory.mktemp("patterns"))
 
 
 @pytest.fixture
@@ -339,6 +338,18 @@ def test_a_held_out_answer_that_the_strategy_wants_is_released_and_nobody_is_ask
     assert (row.entered, row.strategy, row.round) == ("machine", "mgue", 0)
     assert campaign.log().given == 3  # the release is no answer
     assert progress.standing(campaign).heldout == 1  # (8, 9) measures
+
+
+def test_a_strategy_that_wants_a_known_pair_does_not_stop_the_campaign(
+    archive: Archive, tmp_path: Path
+) -> None:
+    always = Pairs.from_list([(2, 3)])
+    stubborn = Strategy("stubborn", lambda *_: Agenda(), lambda *_: always)
+    campaign_in(tmp_path / "c", archive, LIST, heldout=[(2, 3)]).close()
+    with closing(Campaign.open(tmp_path / "c", stubborn)) as campaign:
+        say(campaign, [(2, 3)], [SIMILAR], HELD_OUT)
+        assert take(campaign, 1) == [(2, 3)]
+        assert [row.purpose for row in campaign.log().standing()] == ["released"]
 
 
 def test_what_a_released_answer_implies_is_not_asked(make: Make) -> None:
@@ -523,10 +534,10 @@ def test_people_who_answer_the_same_pairs_agree(make: Make) -> None:
 
 
 @pytest.fixture(scope="module")
-def made(drawn: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(archive: Archive, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A campaign that places images, before the first answer. Copy it."""
     folder = tmp_path_factory.mktemp("placing") / "campaign"
-    turn.begin(folder, open_archive(drawn, 32, cache), PLACE, backbone=SHRUNK).close()
+    turn.begin(folder, archive, PLACE, backbone=SHRUNK).close()
     return folder
 
 

@@ -1,7 +1,5 @@
 """Answers that are asked again: which ones, how often, and what becomes of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -10,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny import SETTINGS, campaign_in, end_round, say
+from tiny import SETTINGS, campaign_in, end_round, pattern_archive, say
 
-from anneal.archive.catalog import open_archive
+from anneal.archive.catalog import Archive
 from anneal.campaign import questions
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.questions import take
@@ -33,13 +31,17 @@ def line() -> Floats:
     return unit(np.stack([np.cos(angle), np.sin(angle)], axis=1))
 
 
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
+    return pattern_archive(tmp_path_factory.mktemp("patterns"))
+
+
 @pytest.fixture
-def make(drawn: Path, cache: Path, tmp_path: Path) -> Iterator[Make]:
+def make(archive: Archive, tmp_path: Path) -> Iterator[Make]:
     """Makes a campaign with recheck; it is closed after the test."""
     with ExitStack() as stack:
 
         def made(vectors: Floats | None = None, **settings: Any) -> Campaign:
-            archive = open_archive(drawn, 32, cache)
             changed = replace(SETTINGS, **{"recheck": 0.15, "heldout": 0.0, "per_round": 100, **settings})
             space = line() if vectors is None else vectors
             return stack.enter_context(closing(campaign_in(tmp_path / "c", archive, changed, vectors=space)))
@@ -182,7 +184,7 @@ def test_a_step_that_fails_leaves_what_stands_as_it_was(
         raise OSError("disk full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(questions, "_waiting", fail)
+        patch.setattr(questions, "arrange", fail)
         with pytest.raises(OSError, match="disk full"):
             take(campaign, "me", "h", 1)
     assert standing(campaign, (0, 3)) == DISSIMILAR

@@ -1,7 +1,5 @@
 """The machine's turn: what it needs, what it saves, where it starts, and what is left if it is killed."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil
@@ -16,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny import SETTINGS, SHRUNK, answer_truly, say, truth, verdict_of
+from tiny import SETTINGS, SHRUNK, answer_truly, pattern_archive, say, truth, verdict_of
 
-from anneal.archive.catalog import Archive, open_archive
+from anneal.archive.catalog import Archive
 from anneal.campaign import heldout, turn
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.questions import next_question, take
@@ -45,16 +43,16 @@ def short_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Fit, "length", lambda settings, known: STEPS)
 
 
-@pytest.fixture
-def archive(drawn: Path, cache: Path) -> Archive:
-    return open_archive(drawn, 32, cache)
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
+    return pattern_archive(tmp_path_factory.mktemp("patterns"))
 
 
 @pytest.fixture(scope="module")
-def made(drawn: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(archive: Archive, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A campaign whose first round is answered. Copy it."""
     folder = tmp_path_factory.mktemp("turn") / "campaign"
-    with closing(turn.begin(folder, open_archive(drawn, 32, cache), PLACE, backbone=SHRUNK)) as campaign:
+    with closing(turn.begin(folder, archive, PLACE, backbone=SHRUNK)) as campaign:
         answer_truly(campaign, 16)
     return folder
 

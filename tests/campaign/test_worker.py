@@ -1,7 +1,5 @@
 """The machine's process: in threads of this process, alone, and beside the page; killed in earnest."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -22,9 +20,9 @@ import numpy as np
 import pytest
 from filelock import FileLock
 from PIL import Image
-from tiny import SETTINGS, SHRUNK, answer_truly, say, truth, verdict_of
+from tiny import SETTINGS, SHRUNK, answer_truly, pattern_archive, say, truth, verdict_of
 
-from anneal.archive.catalog import open_archive
+from anneal.archive.catalog import Archive
 from anneal.campaign import progress, turn, worker
 from anneal.campaign.campaign import WORKER_LOCK, Campaign
 from anneal.campaign.rounds import FROZEN, Rounds
@@ -47,14 +45,19 @@ def copied(folder: Path, target: Path) -> Path:
     return Path(shutil.copytree(folder, target))
 
 
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
+    return pattern_archive(tmp_path_factory.mktemp("patterns"))
+
+
 # -- in threads of this process --------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def quick(drawn: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def quick(archive: Archive, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A campaign with a quick backbone, before the first answer. Copy it."""
     folder = tmp_path_factory.mktemp("quick") / "campaign"
-    turn.begin(folder, open_archive(drawn, 32, cache), EIGHT, backbone=SHRUNK).close()
+    turn.begin(folder, archive, EIGHT, backbone=SHRUNK).close()
     return folder
 
 
@@ -263,10 +266,10 @@ def test_a_second_worker_waits_until_the_first_one_ends(
 
 
 @pytest.fixture(scope="module")
-def made(drawn: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(archive: Archive, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A campaign that a worker process can work for, before the first answer. Copy it."""
     folder = tmp_path_factory.mktemp("worker") / "campaign"
-    turn.begin(folder, open_archive(drawn, 32, cache), REAL).close()
+    turn.begin(folder, archive, REAL).close()
     return folder
 
 
@@ -313,9 +316,9 @@ def test_a_worker_that_is_killed_while_it_learns_loses_nothing_and_the_next_one_
         FileLock(folder / WORKER_LOCK).acquire(timeout=0).lock.release()  # nobody holds it
 
 
-def test_class_folders_are_learnt_from_on_request(tmp_path: Path, drawn: Path) -> None:
+def test_class_folders_are_learnt_from_on_request(tmp_path: Path, archive: Archive) -> None:
     folder = tmp_path / "c"
-    words = f"init {drawn} --campaign {folder} --px 32 --views 1 --per-round 8 --use-classes"
+    words = f"init {archive.root} --campaign {folder} --px 32 --views 1 --per-round 8 --use-classes"
     subprocess.run([sys.executable, "-m", "anneal", *words.split()], check=True, capture_output=True)
     with closing(Campaign.open(folder)) as campaign:
         assert progress.standing(campaign).labels == 120
@@ -385,7 +388,7 @@ def machines(folder: Path) -> list[int]:
     return [int(line) for line in listed.stdout.split()]
 
 
-def test_a_machine_that_is_killed_is_started_again_and_learns(folder: Path, drawn: Path) -> None:
+def test_a_machine_that_is_killed_is_started_again_and_learns(folder: Path, archive: Archive) -> None:
     kinds = kinds_of(folder)
     with label(folder) as site:
         wait_for(lambda: bool(machines(folder)))
@@ -402,7 +405,7 @@ def test_a_machine_that_is_killed_is_started_again_and_learns(folder: Path, draw
         assert results["threshold"] is not None
 
         file = io.BytesIO()  # an image from outside is encoded beside the turns
-        with Image.open(next((drawn / "beach").iterdir())) as image:
+        with Image.open(archive.root / archive.paths[0]) as image:
             image.transpose(Image.Transpose.ROTATE_90).save(file, "PNG")
         name = site("POST", "/api/queries", file.getvalue()).json["id"]
         wait_for(lambda: site.get(f"/api/queries/{name}")["state"] == "ready")

@@ -1,15 +1,14 @@
 """What the tests of campaigns share: a quick backbone, settings, and campaigns in a made-up space."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 from torch import nn
 
-from anneal.archive.catalog import Archive
+from anneal.archive.catalog import Archive, open_archive
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.questions import Question, take
 from anneal.campaign.rounds import FROZEN, Record, Round
@@ -22,8 +21,21 @@ from anneal.settings import Settings
 
 SHRUNK = Backbone(
     "shrunk", None, nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten()), (0.0,) * 3, (1.0,) * 3
-)  # an image at 4 × 4 pixels: quick, and tells some kinds of scene apart
+)  # an image at 4 × 4 pixels
 SETTINGS = Settings(backbone="random:resnet-18", px=32, views=1, per_round=24, heldout=0.2, recheck=0.0)
+
+
+def pattern_archive(folder: Path, kinds: int = 12, each: int = 10) -> Archive:
+    """Images of 4 × 4 coloured cells in a new folder. Each kind has its colours, with noise on every cell."""
+    rng = np.random.default_rng(0)
+    for kind in range(kinds):
+        named = folder / "images" / f"kind{kind:02d}"
+        named.mkdir(parents=True)
+        colours = rng.uniform(60, 195, (4, 4, 3))
+        for i in range(each):
+            cells = np.clip(colours + 60 * rng.normal(size=(4, 4, 3)), 0, 255).astype(np.uint8)
+            Image.fromarray(cells).resize((32, 32), Image.Resampling.NEAREST).save(named / f"{i:02d}.png")
+    return open_archive(folder / "images", 32, folder / "cache")
 
 
 def random_space(seed: int = 3, n: int = 120, dim: int = 4) -> Floats:

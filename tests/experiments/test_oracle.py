@@ -18,10 +18,10 @@ from anneal.pairs import Verdict
 def test_the_oracle_answers_by_class(small_archive: Archive) -> None:
     oracle = Oracle.of(small_archive)
     assert oracle.names[0] == "beach"
-    assert oracle.bits_per_label == math.log2(12)
-    assert oracle.verdict((0, 9), given=0) == Verdict.SIMILAR
-    assert oracle.verdict((0, 10), given=0) == Verdict.DISSIMILAR
-    assert oracle.labels(np.array([3, 10])) == [(3, "beach"), (10, small_archive.labels[10])]
+    assert oracle.bits_per_label == math.log2(8)
+    assert oracle.verdict((0, 14), given=0) == Verdict.SIMILAR
+    assert oracle.verdict((0, 15), given=0) == Verdict.DISSIMILAR
+    assert oracle.labels(np.array([3, 15])) == [(3, "beach"), (15, small_archive.labels[15])]
 
 
 def test_noise_is_wrong_at_its_rate_and_depends_on_the_answers_before_only(small_archive: Archive) -> None:
@@ -29,7 +29,7 @@ def test_noise_is_wrong_at_its_rate_and_depends_on_the_answers_before_only(small
     verdicts = [noisy.verdict((0, 9), given) for given in range(400)]
     assert 0.15 < np.mean([verdict == Verdict.DISSIMILAR for verdict in verdicts]) < 0.25
     wrong = verdicts.index(Verdict.DISSIMILAR)
-    assert noisy.verdict((0, 10), wrong) == Verdict.SIMILAR, "this answer is wrong whatever the pair"
+    assert noisy.verdict((0, 15), wrong) == Verdict.SIMILAR, "this answer is wrong whatever the pair"
     assert verdicts == [noisy.verdict((0, 9), given) for given in range(400)]
     other = replace(noisy, seed=5)
     assert verdicts != [other.verdict((0, 9), given) for given in range(400)]
@@ -44,8 +44,8 @@ def test_the_oracle_needs_classes(small_archive: Archive) -> None:
 
 def test_the_first_query_of_a_class(small_archive: Archive) -> None:
     oracle = Oracle.of(small_archive)
-    split = Split(np.array([0]), np.array([5, 12, 14]), np.array([1]))
-    assert oracle.first_query(split, small_archive.labels[12]) == 12
+    split = Split(np.array([0]), np.array([5, 17, 19]), np.array([1]))
+    assert oracle.first_query(split, small_archive.labels[17]) == 17
     with pytest.raises(UsageError, match=r"There is no class 'sea' here: there are beach,"):
         oracle.first_query(split, "sea")
     with pytest.raises(UsageError, match="No validation image is of class"):

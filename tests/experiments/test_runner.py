@@ -81,7 +81,7 @@ def test_a_run_leaves_a_curve_the_times_the_splits_and_what_was_played(
     assert list(about["players"]) == ["place", "cal"]
     assert about["players"]["place"]["settings"]["seed"] == about["seed"] == 0
     assert about["trials"] == 2
-    assert about["archive"]["classes"] == 12
+    assert about["archive"]["classes"] == 8
     assert about["network"] == {"backbone": "efficientnet-lite0", "depth": "head", "views": 2, "px": 32}
     assert about["versions"]["torch"]
 

@@ -193,12 +193,12 @@ class Campaign:
                 act = next((row for row in reversed(log.rows) if row.key == undoes), None)
             if act is None:
                 return None
-            later = [one for one in log.acts(act.pair) if one.annotator == act.annotator and one.id >= act.id]
+            acts = [one for one in log.acts(act.pair) if one.annotator == act.annotator and one.id >= act.id]
             if undoes is None:  # with what the machine made of it
-                later = [one for one in later if one.id == act.id or one.entered == MACHINE]
+                acts = [one for one in acts if one.id == act.id or one.entered == MACHINE]
             events = [
                 replace(_event(one), verdict=UNKNOWN, undoes=one.id, entered=_by(annotator, one))
-                for one in later
+                for one in acts
             ]
             if events:
                 self.store.add([replace(events[0], key=key), *events[1:]])
@@ -222,9 +222,9 @@ class Campaign:
         with self.transaction() as log:
             wanted = set(numbers)
             rows = [row for row in log.standing() if row.id in wanted]
-            number = self.rounds.current
+            current = self.rounds.current
             for row in rows:
-                event = replace(_event(row), verdict=UNKNOWN, purpose=Purpose.AGAIN, round=number)
+                event = replace(_event(row), verdict=UNKNOWN, purpose=Purpose.AGAIN, round=current)
                 self.store.add([replace(event, entered=_by(by, row))])
             return len({row.pair for row in rows})
 
@@ -246,7 +246,7 @@ class Campaign:
     # -- what follows ----------------------------------------------------------------------------------
 
     def log(self) -> Log:
-        """All events so far; only new ones are read from disk."""
+        """All events so far; only new ones are read from disk. The pairs of new labels are drawn too."""
         mark = self.store.mark
         if mark is None or mark != self._mark:
             self._log.extend(self.store.events(self._log.newest))

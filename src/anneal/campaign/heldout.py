@@ -33,7 +33,7 @@ Noted = dict[tuple[int, int, int], tuple[int, int, float]]
 # -- drawing ---------------------------------------------------------------------------------------
 
 
-def draws(number: int) -> bool:
+def is_drawing(number: int) -> bool:
     """Whether the model of this round draws pairs."""
     return (number + 1) & number == 0 or number == FROZEN
 
@@ -58,13 +58,10 @@ def more(campaign: Campaign, vectors: Floats, known: Relations, number: int) -> 
     earlier = rounds.heldout_draws()
     pairs = rounds.heldout_pairs()
     drawing = max((model for model, *_ in earlier), default=number)
-    if draws(number) or not rounds.files(drawing).has_vectors:
+    if is_drawing(number) or not rounds.files(drawing).has_vectors:
         drawing = number
     space = vectors if drawing == number else rounds.files(drawing).vectors()
-    log = campaign.log()
-    unknown = known.of(Pairs.from_list(pairs)) == UNKNOWN
-    left = sum(bool(one) and not log.standing_on(pair) for pair, one in zip(pairs, unknown, strict=True))
-    wanted = round(settings.per_round * settings.heldout) - left
+    wanted = round(settings.per_round * settings.heldout) - len(open_heldout(campaign, known))
     rng = settings.rng(Stream.HELD_OUT, drawing + 1, number + 1)
     start = 1 + max((draw for model, draw, *_ in earlier if model == drawing), default=-1)
     drawn = _draw(space, images, known, wanted, rng, pairs)
@@ -75,6 +72,15 @@ def more(campaign: Campaign, vectors: Floats, known: Relations, number: int) -> 
         if files.has_vectors:
             ranked += _ranked(model, files.vectors(), images, new)
     return HeldOut([(drawing, start + at, *pair) for at, pair in drawn], ranked)
+
+
+def open_heldout(campaign: Campaign, known: Relations) -> list[Pair]:
+    """Held-out pairs without an answer, given or implied, in the order drawn."""
+    pairs = list(campaign.rounds.heldout_pairs())
+    verdicts = known.of(Pairs.from_list(pairs)).tolist()
+    log = campaign.log()
+    unknown = [pair for pair, verdict in zip(pairs, verdicts, strict=True) if verdict == UNKNOWN]
+    return [pair for pair in unknown if not log.standing_on(pair)]
 
 
 def _draw(

@@ -54,7 +54,7 @@ class Log:
 
     def _count(self, row: Row, sign: int) -> None:
         self.given += sign * is_given(row)
-        if row.verdict == UNKNOWN and row.entered == MACHINE:
+        if _is_doubt(row):
             self._doubted[row.pair] += sign
 
     def _stand(self, row: Row) -> None:
@@ -65,7 +65,7 @@ class Log:
 
     def _undo(self, number: int) -> None:
         undone = self.row(number)
-        if undone is None or undone not in self._acts.get(undone.pair, []):
+        if undone is None or not self.is_act(undone):
             return
         self._count(undone, -1)
         acts = self._acts[undone.pair]
@@ -77,12 +77,10 @@ class Log:
             self._standing = dict(sorted(self._standing.items(), key=lambda item: item[1].id))
 
     def _update_waiting(self, pair: Pair) -> None:
-        acts = self._acts.get(pair)
-        last = acts[-1] if acts else None
-        if last is not None and last.verdict == UNKNOWN and last.purpose == Purpose.AGAIN:
-            self.waiting[pair] = last
-        else:
-            self.waiting.pop(pair, None)
+        self.waiting.pop(pair, None)
+        for last in self.acts(pair)[-1:]:
+            if last.verdict == UNKNOWN and last.purpose == Purpose.AGAIN:
+                self.waiting[pair] = last
 
     # -- questions about it --------------------------------------------------------------------------
 
@@ -130,7 +128,7 @@ class Log:
         return [row for row in rows if row.undoes is None and self.is_act(row)]
 
     def news(self, number: int) -> int:
-        """How many answers came after a row, with undos of what was said before it."""
+        """How many answers came after a row, plus undos of what was said before it."""
         rows = self.rows[bisect_right(self._numbers, number) :]
         undos = sum(row.undoes is not None and row.undoes <= number for row in rows)
         return undos + sum(map(is_given, self.since(number)))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from anneal.campaign.campaign import Campaign, Evidence
+from anneal.campaign.heldout import open_heldout
 from anneal.campaign.log import Log, is_given
 from anneal.campaign.recheck import withdraw_suspects
 from anneal.campaign.store import MACHINE, Event, Lease, Purpose, Row
@@ -28,7 +29,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class Askable:
     """What may be asked of one person now."""
 
     mine: list[Question]  # on this person's screen already
@@ -40,40 +41,43 @@ class Waiting:
 
 
 def arrange(
-    waiting: Waiting, pick: Callable[[int], list[Pair]], n: int, heldout: float, overlap: float
+    askable: Askable, pick: Callable[[int], list[Pair]], n: int, share: float, overlap: float
 ) -> list[Question]:
     """The next n questions, fewer only if there are no more.
 
     First what is on the screen and what is asked again, then second opinions, then what ``pick`` chooses,
-    with held-out questions mixed in evenly at their share.
+    with held-out questions mixed in evenly at their ``share``.
     """
-    second = waiting.second[: math.ceil(n * overlap)]
-    first = list({question.pair: question for question in (*waiting.mine, *waiting.again, *second)}.values())
-    first = first[:n]
+    second = askable.second[: math.ceil(n * overlap)]  # of the sampled pairs at least one at a time
+    by_pair: dict[Pair, Question] = {}
+    for question in (*askable.mine, *askable.again, *second):
+        by_pair.setdefault(question.pair, question)
+    first = list(by_pair.values())[:n]
     taken = {question.pair for question in first}
-    random = [pair for pair in waiting.heldout if pair not in taken]
-    asked = waiting.answered + [question.purpose for question in (*waiting.others, *first)]
-    slots = _heldout_slots(len(asked), asked.count(Purpose.HELD_OUT), len(random), n - len(first), heldout)
+    heldout = [pair for pair in askable.heldout if pair not in taken]
+    before = askable.answered + [question.purpose for question in (*askable.others, *first)]
+    so_far = before.count(Purpose.HELD_OUT)
+    slots = _heldout_slots(len(before), so_far, len(heldout), n - len(first), share)
     chosen = pick(slots.count(False)) if False in slots else []
-    if not set(random).isdisjoint(chosen):  # a pair that is both counts as chosen
-        chosen = pick(len(slots))
-        random = [pair for pair in random if pair not in set(chosen)]
+    if not set(heldout).isdisjoint(chosen):  # a pair that is both counts as chosen
+        chosen = pick(len(slots))  # enough for every slot: there may be no other held-out pair
+        heldout = [pair for pair in heldout if pair not in set(chosen)]
     later: list[Question] = []
-    for is_random in slots:
-        if random and (is_random or not chosen):
-            later.append(Question(random.pop(0), Purpose.HELD_OUT))
+    for is_heldout in slots:
+        if heldout and (is_heldout or not chosen):
+            later.append(Question(heldout.pop(0), Purpose.HELD_OUT))
         elif chosen:
             later.append(Question(chosen.pop(0), Purpose.CHOSEN))
     return first + later
 
 
-def _heldout_slots(position: int, asked: int, available: int, n: int, share: float) -> list[bool]:
-    """For each of the next n questions whether it is a held-out one."""
+def _heldout_slots(position: int, so_far: int, available: int, n: int, share: float) -> list[bool]:
+    """For each of the next n questions of a round: is it a held-out one? Their share is even."""
     slots = []
     for at in range(position, position + n):
-        due = available > 0 and asked + 0.5 <= share * (at + 0.5)
+        due = available > 0 and so_far + 0.5 <= share * (at + 0.5)
         slots.append(due)
-        asked += due
+        so_far += due
         available -= due
     return slots
 
@@ -83,7 +87,7 @@ def next_question(campaign: Campaign, annotator: str = "me") -> Question | None:
     when nothing is left to ask."""
     if campaign.is_round_over():
         return None
-    return next(iter(take(campaign, annotator, annotator, 1)), None)
+    return next(iter(take(campaign, annotator, holder=annotator, n=1)), None)
 
 
 def take(
@@ -93,7 +97,7 @@ def take(
     them for a while. ``shown`` are pairs that should come first, if they are open.
 
     A pair that the strategy picks and that has a held-out answer is not asked again: the answer is released
-    to be learnt from. Else the held-out pairs would be just those that the strategy does not want.
+    to be learnt from. Otherwise only pairs that the strategy does not want would be held out.
     """
     with campaign.transaction():
         withdraw_suspects(campaign)
@@ -102,26 +106,26 @@ def take(
         released: list[Row] = []
         while True:
             evidence = campaign.evidence(released)
-            waiting = _waiting(campaign, evidence, leases, annotator, holder, shown, overlap)
-            pick = partial(_pick, campaign, evidence, waiting)
-            questions = arrange(waiting, pick, n, campaign.settings.heldout, overlap)
-            wanted = _heldout_answers(campaign.log(), questions)
-            if not wanted:
+            askable = _askable(campaign, evidence, leases, annotator, holder, shown, overlap)
+            pick = partial(_pick, campaign, evidence, askable)
+            questions = arrange(askable, pick, n, campaign.settings.heldout, overlap)
+            wanted = [row for row in _heldout_answers(campaign.log(), questions) if row not in released]
+            if not wanted:  # a released pair is known, so it is not picked again
                 break
             released += wanted
         campaign.store.add(_release(campaign, row) for row in released)
         mine = [Question(lease.pair, lease.purpose) for lease in leases if lease.holder == holder]
-        if questions != mine:
+        if questions != mine:  # else the leases are renewed as long as the screen is there
             campaign.store.lease(((one.pair, one.purpose) for one in questions), holder, LEASE)
     return questions
 
 
-def _pick(campaign: Campaign, evidence: Evidence, waiting: Waiting, n: int) -> list[Pair]:
+def _pick(campaign: Campaign, evidence: Evidence, askable: Askable, n: int) -> list[Pair]:
     """What the strategy wants to ask now."""
     rounds = campaign.rounds
     if not rounds.files(rounds.serving).has_vectors:
         return []
-    pending = [question.pair for question in (*waiting.mine, *waiting.others, *waiting.again)]
+    pending = [question.pair for question in (*askable.mine, *askable.others, *askable.again)]
     snapshot = Snapshot(
         rounds.vectors(),
         campaign.images,
@@ -130,7 +134,7 @@ def _pick(campaign: Campaign, evidence: Evidence, waiting: Waiting, n: int) -> l
         evidence.rounds,
         pending=Pairs.from_list(pending),
     )
-    rng = campaign.settings.rng(Stream.PICK, rounds.current, len(waiting.answered))
+    rng = campaign.settings.rng(Stream.PICK, rounds.current, len(askable.answered))  # until the next answer
     return list(campaign.strategy.pick(snapshot, rounds.agenda(), n, rng))
 
 
@@ -145,7 +149,7 @@ def _release(campaign: Campaign, row: Row) -> Event:
     return Event(*row.pair, row.verdict, row.annotator, strategy, number, Purpose.RELEASED, entered=MACHINE)
 
 
-def _waiting(
+def _askable(
     campaign: Campaign,
     evidence: Evidence,
     leases: Sequence[Lease],
@@ -153,7 +157,7 @@ def _waiting(
     holder: str,
     shown: Sequence[Pair],
     overlap: float,
-) -> Waiting:
+) -> Askable:
     log = campaign.log()
     known = evidence.closure.relations
     others = [Question(lease.pair, lease.purpose) for lease in leases if lease.holder != holder]
@@ -167,15 +171,9 @@ def _waiting(
         for pair in dict.fromkeys((*shown, *leased))
         if pair not in taken and (pair in wanted_twice or _is_open(log, known, pair))
     ]
-    heldout = campaign.rounds.heldout_pairs()
-    unknown = known.of(Pairs.from_list(heldout)) == UNKNOWN
-    random = [
-        pair
-        for pair, is_unknown in zip(heldout, unknown, strict=True)
-        if is_unknown and pair not in taken and not log.standing_on(pair)
-    ]
+    heldout = [pair for pair in open_heldout(campaign, known) if pair not in taken]
     answered = [row.purpose for row in log.since(campaign.rounds.seen) if is_given(row)]
-    return Waiting(mine, others, again, second, random, answered)
+    return Askable(mine, others, again, second, heldout, answered)
 
 
 def _is_open(log: Log, known: Relations, pair: Pair) -> bool:

@@ -35,11 +35,10 @@ def _suspects(campaign: Campaign, log: Log) -> list[int]:
     rate = records[-1].recheck_rate if records else 1.0
     probability = suspects.verdict_probability(vectors, fresh, fresh)
     joins = suspects.joins_large_groups(campaign.known_before(current), fresh)
-    doubted = [row for row in this_round if log.is_doubted(row.pair)]  # asked again: the same this time?
-    doubted += [
-        this_round[i] for i in suspects.unlikely(probability, joins, campaign.settings.recheck * rate)
-    ]
-    numbers = [row.id for row in doubted if not _is_settled(log, row, 1)]
+    candidates = [row for row in this_round if log.is_doubted(row.pair)]  # asked again: the same this time?
+    unlikely = suspects.unlikely(probability, joins, campaign.settings.recheck * rate)
+    candidates += [this_round[i] for i in unlikely]
+    numbers = [row.id for row in candidates if not _is_settled(log, row, 1)]
     for rows in campaign.contradictions():
         weakest = _weakest(log, rows, vectors, fresh)
         if weakest is not None:
@@ -74,8 +73,8 @@ def _is_settled(log: Log, row: Row, lead: int) -> bool:
 
 
 def _lead(log: Log, row: Row) -> int:
-    """How many more times the verdict that stands was given than any other. A person who corrects an answer
-    without being asked has thought twice."""
+    """How many more times the verdict that stands was given than all others together. A person who
+    corrects an answer without being asked has thought twice."""
     verdicts = log.verdicts(row.pair)
     if not log.is_doubted(row.pair):
         return min(len(verdicts), 2)

@@ -44,7 +44,8 @@ class Record:
 
 @dataclass(frozen=True)
 class Round:
-    """The files of one round, or of the frozen features. Nobody else spells their names."""
+    """The files of one round, or of the frozen features: vectors.npy, top.npy (the nearest of the queries),
+    agenda.npz, against.npy (suspects) and the model. Nobody else spells their names."""
 
     folder: Path
     number: int

@@ -1,4 +1,4 @@
-"""The campaign's one SQLite file, and all the SQL there is (the tables are in ``migrations``).
+"""The campaign's one SQLite file, and all the SQL there is (its tables and their history: ``migrations``).
 
 Answers are events: rows are added and never changed. An undo or a correction is one more row. ``log`` works
 out what stands. What answers imply is never stored.

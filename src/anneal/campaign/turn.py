@@ -90,7 +90,7 @@ def begin(
         raise UsageError("A campaign needs at least two images.")
     strategy = chosen(settings) if strategy is None else strategy
     frozen = encode.inputs(archive, backbone, "head", watch("encoding"), settings.views)
-    encode.inputs(archive, backbone, cast(Depth, settings.depth), watch("encoding"), settings.views)
+    encode.inputs(archive, backbone, cast(Depth, settings.depth), watch("encoding"), settings.views)  # stored
     vectors = unit(frozen)
     known = none(len(vectors), Answers.none()).relations
     files = Round.of(folder, FROZEN)
@@ -118,34 +118,31 @@ def turn(
     called when the round is saved, in the same transaction."""
     rounds = campaign.rounds
     number = rounds.current
-    record = _costs(campaign, number)  # before the answers are read: later ones are news
-    _refuse_nothing(campaign)
+    record = _new_record(campaign, number)  # before the answers are read: later ones are news
+    _refuse_without_answers(campaign)
     seconds: dict[str, float] = {}
     network = backbone or backbones.load(campaign.settings.backbone)
     learned = learn(campaign, network, training or Training(), number, seconds, watch)
-    known = learned.snapshot.known
     choosing = watch("choosing")
     choosing(0, 1)
     files = rounds.files(number)
+    model.save(files.folder, learned.fitted.encoder, {"settings": asdict(campaign.settings), "round": number})
     with timed(seconds, "heldout"):
-        drawn = heldout.more(campaign, learned.vectors, known, number)
-        about = {
-            "settings": asdict(campaign.settings),
-            "backbone": campaign.settings.backbone,
-            "round": number,
-        }
-        model.save(files.folder, learned.fitted.encoder, about)
         queries = campaign.settings.rng(Stream.QUERIES)
         files.save_space(learned.vectors, heldout.query_results(learned.vectors, campaign.images, queries))
+        drawn = heldout.more(campaign, learned.vectors, learned.snapshot.known, number)
         serving = heldout.choose_serving(campaign, number, drawn)
     with timed(seconds, "plan"):
         rate = recheck_rate(campaign, number + 1)
-        threshold = _plan_next(campaign, learned.snapshot, number, serving, rate)
+        snapshot = learned.snapshot
+        if serving != number:  # what was learnt from the answers, in the space of an earlier model
+            snapshot = replace(snapshot, vectors=rounds.vectors(serving), probability=None)
+        _plan_next(campaign, snapshot, number, rate)
     choosing(1, 1)
     record = replace(
         record,
         serving=serving,
-        threshold=threshold,
+        threshold=mgue_threshold(snapshot, campaign.settings),
         cutoff=_cutoff(learned.vectors, learned.snapshot.answers),
         loss=learned.fitted.loss,
         recheck_rate=rate,
@@ -231,7 +228,7 @@ def encode_images(
     return encode.query(pixels, backbone, cast(Depth, settings.depth), encoder, settings.views)
 
 
-def _refuse_nothing(campaign: Campaign) -> None:
+def _refuse_without_answers(campaign: Campaign) -> None:
     if not len(campaign.known().members):
         raise UsageError(
             f"There is nothing to learn from in {campaign.folder} yet: no pair has been judged similar or "
@@ -239,13 +236,14 @@ def _refuse_nothing(campaign: Campaign) -> None:
         )
 
 
-def _costs(campaign: Campaign, number: int) -> Record:
-    """What the answers so far have cost."""
+def _new_record(campaign: Campaign, number: int) -> Record:
+    """The record of a round that begins now, with what the answers so far have cost."""
     log = campaign.log()
     labels = campaign.store.labels()
     bits = log.given + len(labels) * math.log2(max(len(set(labels.values())), 1))
     minutes = round(log.looked / 60_000, 2)
-    return Record(number, log.newest, number, log.given + len(labels), round(bits, 1), minutes)
+    answers = log.given + len(labels)
+    return Record(number, log.newest, number, answers=answers, bits=round(bits, 1), minutes=minutes)
 
 
 def _frozen(campaign: Campaign) -> Floats | None:
@@ -271,17 +269,14 @@ def _start(campaign: Campaign, backbone: Backbone) -> Encoder | None:
     return model.load(files.folder, backbone)
 
 
-def _plan_next(campaign: Campaign, snapshot: Snapshot, number: int, serving: int, rate: float) -> float:
-    """Save what the next round asks about, and earlier answers to ask again. Returns MGUE's threshold."""
+def _plan_next(campaign: Campaign, snapshot: Snapshot, number: int, rate: float) -> None:
+    """Save what the next round asks about, and earlier answers to ask again."""
     settings = campaign.settings
-    if serving != number:  # what was learnt from the answers, in the space of an earlier model
-        snapshot = replace(snapshot, vectors=campaign.rounds.vectors(serving), probability=None)
     files = campaign.rounds.files(number)
     agenda = campaign.strategy.plan(snapshot, settings.per_round, settings.rng(Stream.PLAN, number + 1))
     files.save_agenda(agenda)
     if settings.recheck and snapshot.frozen is not None:
         files.save_suspects(earlier_suspects(campaign, snapshot.frozen, rate))
-    return mgue_threshold(snapshot, settings)
 
 
 def _cutoff(vectors: Floats, answers: Answers) -> float:

@@ -79,7 +79,7 @@ class Trial:
         seed = self.player.settings.seed
         if not self.inner:
             return split_of(archive, seed)
-        first = seed - self.number
+        first = seed - self.number  # the seed of the first trial
         return inner_split(archive, range(first, first + INNER_SEEDS), seed)
 
     def records(self) -> list[Record]:
@@ -148,7 +148,7 @@ def run(
         for number, split in splits.items()
     ]
     about = _about(archive, oracle, trials)
-    with _alone(out, about):
+    with _locked_and_merged(out, about):
         order = ["frozen", *about["players"]]
         for number, split in splits.items():
             _write_split(out / "splits" / f"trial-{number}.csv", archive, split)
@@ -178,10 +178,10 @@ def _played(
         while True:
             done, pending = wait(pending, timeout=2.0, return_when=FIRST_COMPLETED)
             before = sum(map(len, records.values()))
-            for trial, known in records.items():
-                if len(known) <= trial.player.rounds:
-                    for record in trial.records()[len(known) :]:
-                        known.append(record)
+            for trial, seen in records.items():
+                if len(seen) <= trial.player.rounds:
+                    for record in trial.records()[len(seen) :]:
+                        seen.append(record)
                         tell({**trial.row(record), "seconds": sum(record.seconds.values())})
             count = sum(map(len, records.values()))
             progress(count, total)
@@ -263,7 +263,7 @@ def versions() -> dict[str, str]:
 
 
 @contextmanager
-def _alone(out: Path, about: dict[str, Any]) -> Iterator[None]:
+def _locked_and_merged(out: Path, about: dict[str, Any]) -> Iterator[None]:
     """Nobody else writes here. What is here comes from the same images, network and seed, and its players
     have the same settings. Players of an earlier run stay beside those of this one."""
     with explain_disk_errors(out):

@@ -36,18 +36,16 @@ def plan(
     soon: bool = True,
     neighbourhood: bool = True,
 ) -> Agenda:
-    """Pairs that would join two groups, then all images without a group, the most wanted ones first.
-
-    The three switches are for ablations: do not join; do not prefer images that find their group soon; go
-    by an image's own doubt instead of its neighbourhood's.
-    """
+    """Pairs that would join two groups, then all images without a group, the most wanted ones first. The
+    switches are for ablations: do not join; do not prefer images that find their group soon; go by an image's
+    own doubt instead of its neighbourhood's."""
     known = snapshot.known
     frozen = snapshot.membership
     images = candidates(snapshot.images, known, rng) if frozen is None else frozen.images
     alone = known.sizes[known.group[images]] == 1
     left = rng.permutation(images[alone])  # the generator breaks ties
     if not np.isin(known.members, images).any():
-        return Agenda(images=_first(_typical(snapshot, left, n, rng), left))
+        return Agenda(images=_in_front(_typical(snapshot, left, n, rng), left))
     trained = spread_labels(snapshot.vectors, images, known)
     joins = _joins(snapshot, trained, n, rng) if join else Pairs.none()
     if len(left) <= 2:
@@ -57,10 +55,10 @@ def plan(
     likely = np.argsort(-wanted, kind="stable")[: WIDEN * n]
     rows = best_per_cluster(snapshot.vectors[left[likely]], wanted[likely], min(n, len(likely)), rng)
     first = left[likely[rows]]
-    return Agenda(joins, _first(first, left), _beside(snapshot, trained, other, first))
+    return Agenda(joins, _in_front(first, left), _beside(snapshot, trained, other, first))
 
 
-def _first(first: Ids, left: Ids) -> Ids:
+def _in_front(first: Ids, left: Ids) -> Ids:
     """All images that are left, with these ones first."""
     return np.concatenate([first, left[~np.isin(left, first)]])
 

@@ -69,9 +69,7 @@ def recheck_rate(rechecked: int, mistakes: int) -> float:
     return min((mistakes + 1) / (rechecked * PAYS + 1), 1)
 
 
-def against_frozen(
-    frozen: Floats, answers: Answers, known: Relations, settled: Set[Pair] = frozenset()
-) -> Pairs:
+def against_frozen(frozen: Floats, answers: Answers, known: Relations, settled: Set[Pair]) -> Pairs:
     """Answers that the frozen features speak against, the strangest first; ``settled`` pairs are left out.
 
     A similar answer is strange if it alone holds two parts of a group together and the nearest images of the

@@ -110,7 +110,13 @@ def reproduce(
         cold = experiment in paper.COLD
         if cold and (mode != "ours" or depth is not None):
             raise UsageError(f"{experiment} is played with the defaults: leave out --mode and --depth.")
-        changed = {"backbone": backbone, "depth": depth, "px": px, "per_round": per_round, "heldout": heldout}
+        changed: dict[str, Any] = {
+            "backbone": backbone,
+            "depth": depth,
+            "px": px,
+            "per_round": per_round,
+            "heldout": heldout,
+        }
         settings, training = paper.settings_of(mode, preset, cold, seed=seed, **changed)
         if rounds is None:
             rounds = 2 if quick else preset.cold_rounds if cold else preset.rounds
@@ -118,9 +124,11 @@ def reproduce(
         images = open_archive(source, settings.px, cache or _cache(), watch("reading"))
         describe(images)
         players = [name.strip() for name in only.split(",") if name.strip()]
-        length = {"rounds": rounds, "trials": trials or (1 if quick else preset.trials), "jobs": jobs}
-        told = {"only": players, "watch": watch, "tell": print_row}
-        paper.reproduce(experiment, images, preset, settings, training, folder, **length, **told)
+        times = trials or (1 if quick else preset.trials)
+        paper.reproduce(
+            experiment, images, preset, settings, training, folder, rounds=rounds, trials=times, jobs=jobs,
+            only=players, watch=watch, tell=print_row,
+        )  # fmt: skip
     out.print((folder / "report.md").read_text(encoding="utf-8"), markup=False, soft_wrap=True)
     out.print(f"Curves, figures, splits and this report are in {folder}.")
 
