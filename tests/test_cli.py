@@ -432,15 +432,11 @@ def test_options_that_make_no_sense(
 @pytest.mark.parametrize(
     ("command", "words", "said"),
     [
-        ("init", "--lambda 2", "--lambda has no effect with --strategy place: it is for mgue"),
-        (
-            "init",
-            "--strategy bcgue --share 0.3",
-            "--share has no effect with --strategy bcgue: it is for mgue",
-        ),
+        ("init", "--lambda 2", "--lambda has no effect with place: it is for mgue"),
+        ("init", "--strategy bcgue --share 0.3", "--share has no effect with bcgue: it is for mgue"),
         ("init", "--strategy random --diversity none", "it is for mgue, bcgue"),
-        ("init", "--depth last --views 1", "--views has no effect with --depth last: it is for head"),
-        ("init", "--depth full --head paper", "--head has no effect with --depth full"),
+        ("init", "--depth last --views 1", "--views has no effect with last: it is for head"),
+        ("init", "--depth full --head paper", "--head has no effect with full: it is for head"),
         ("simulate", "--strategy place,random --threshold logistic", "--threshold has no effect"),
     ],
 )

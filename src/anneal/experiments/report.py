@@ -138,7 +138,8 @@ def summary_table(archive: str, results: Path) -> str:
     rows = {"no training": beyond["frozen"], "`place`": beyond.pop("place")}
     person = curves(read(results / f"{archive}-person" / "curve.csv"))
     rows["`place, a tenth of the answers held out`"] = person["place"]
-    rows |= {f"`{name}`": curve for name, curve in beyond.items() if name not in LEVELS}
+    others = ("mgue", "bcgue", "cal-metric", "random")
+    rows |= {f"`{name}`": beyond[name] for name in others if name in beyond}
     budgets = [123, 246, 369, 738, 1230, 1845]
     lines = []
     for name, curve in rows.items():
