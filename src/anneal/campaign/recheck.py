@@ -28,8 +28,9 @@ def _suspects(campaign: Campaign, log: Log) -> list[int]:
     rounds = campaign.rounds
     vectors = rounds.vectors()  # they have not learnt from the answers of this round
     current = rounds.current
-    own = [row for row in log.standing() if row.purpose in OWN]
-    this_round = list({row.pair: row for row in own if row.round == current}.values())
+    answered = [row for row in log.since(rounds.seen) if row.round == current]
+    own = {row.pair: row for row in answered if row.purpose in OWN and row in log.standing_on(row.pair)}
+    this_round = list(own.values())
     fresh = answers_of(this_round)
     records = rounds.records()
     rate = records[-1].recheck_rate if records else 1.0
@@ -44,9 +45,9 @@ def _suspects(campaign: Campaign, log: Log) -> list[int]:
         if weakest is not None:
             numbers.append(weakest.id)
     if not numbers:  # one earlier answer at a time
-        by_pair = {row.pair: row for row in own if not log.is_doubted(row.pair)}
-        strange = rounds.files(current - 1).suspects()
-        numbers = [by_pair[pair].id for pair in strange if pair in by_pair][:1]
+        strange = [pair for pair in rounds.files(current - 1).suspects() if not log.is_doubted(pair)]
+        earlier = [row for pair in strange for row in log.standing_on(pair)[-1:] if row.purpose in OWN]
+        numbers = [row.id for row in earlier[:1]]
     return list(dict.fromkeys(numbers))
 
 
