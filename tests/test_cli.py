@@ -307,7 +307,8 @@ def test_markup_in_a_file_name_is_printed_as_it_is(anneal: Anneal, tmp_path: Pat
 def test_simulate_prints_its_rows_as_json_and_status_reads_a_trial(
     anneal: Anneal, drawn: Path, cache: Path, tmp_path: Path
 ) -> None:
-    words = "simulate {} --px 32 --rounds 1 --per-round 12 --recheck 0 --strategy place,random --out {} --cache {}"
+    words = "simulate {} --out {} --cache {} --px 32 --rounds 1 --per-round 12 --strategy place,random"
+    words += " --recheck 0"
     rows = anneal(f"{words} --json", drawn, tmp_path, cache).json
     assert [(row["player"], row["round"], row["bits"], row["answers"]) for row in rows] == [
         ("frozen", 0, 0, None), ("place", 0, 12, 12), ("place", 1, 24, 24),

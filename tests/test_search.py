@@ -37,7 +37,7 @@ def test_an_image_of_the_archive_finds_the_nearest_others(campaign: Campaign, dr
     order = np.argsort(-(vectors @ vectors[7]), kind="stable")
     expected = [i for i in order.tolist() if i != 7][:4]
     told: list[tuple[int, int]] = []
-    paths = [Path("beach/beach_007.jpg"), str(drawn / "beach" / "beach_007.jpg")]
+    paths: list[Path | str] = [Path("beach/beach_007.jpg"), str(drawn / "beach" / "beach_007.jpg")]
     every = find_similar(campaign, paths, k=4, progress=lambda done, total: told.append((done, total)))
     for results in every:
         assert results.query == "beach/beach_007.jpg"

@@ -54,9 +54,6 @@ def root(
         raise typer.Exit
 
 
-# -- a campaign --------------------------------------------------------------------------------------
-
-
 @app.command()
 @with_settings()
 def init(
@@ -318,8 +315,6 @@ def search(
         plots.panel([(results.pixels, Path(results.query).name) for results in every], cells, panel)
         err.print(f"The picture is in {escape(str(panel))}.")
 
-
-# -- experiments -------------------------------------------------------------------------------------
 
 for command in (simulate, reproduce, demo):
     app.command()(command)

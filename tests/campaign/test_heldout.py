@@ -60,25 +60,27 @@ def make(archive: Archive, tmp_path: Path) -> Iterator[Make]:
     numbers = count()
     with ExitStack() as stack:
 
-        def made(settings: Settings, vectors: Floats, drawn: HeldOut | None = None) -> Campaign:
+        def made(
+            settings: Settings, vectors: Floats, drawn: HeldOut | None = None, images: Ids = EVERY
+        ) -> Campaign:
             folder = tmp_path / f"campaign{next(numbers)}"
-            save(Round.of(folder, FROZEN), vectors, settings)
+            save(Round.of(folder, FROZEN), vectors, settings, images)
             if drawn is None:
-                drawn = heldout.first(vectors, EVERY, NOTHING_KNOWN, settings)
-            return stack.enter_context(closing(Campaign.create(folder, archive, settings, EVERY, drawn)))
+                drawn = heldout.first(vectors, images, NOTHING_KNOWN, settings)
+            return stack.enter_context(closing(Campaign.create(folder, archive, settings, images, drawn)))
 
         yield made
 
 
-def save(files: Round, vectors: Floats, settings: Settings) -> None:
-    files.save_space(vectors, heldout.query_results(vectors, EVERY, settings.rng(Stream.QUERIES)))
+def save(files: Round, vectors: Floats, settings: Settings, images: Ids = EVERY) -> None:
+    files.save_space(vectors, heldout.query_results(vectors, images, settings.rng(Stream.QUERIES)))
 
 
 def end_round(campaign: Campaign, vectors: Floats, *, prune: bool = True, **figures: Any) -> HeldOut:
     """What the machine does about held-out questions after a round whose model has these vectors."""
     number = campaign.rounds.current
     drawn = heldout.more(campaign, vectors, campaign.known(), number)
-    save(campaign.rounds.files(number), vectors, campaign.settings)
+    save(campaign.rounds.files(number), vectors, campaign.settings, campaign.images)
     serving = heldout.choose_serving(campaign, number, drawn)
     log = campaign.log()
     campaign.rounds.save(Record(number, log.newest, serving, log.given, **figures), drawn)
@@ -174,6 +176,17 @@ def test_every_round_has_ten_open_pairs_and_none_that_was_answered(make: Make) -
         say(campaign, [(number, number + 50), (number, number + 70)], [SIMILAR, UNSURE])
         end_round(campaign, random_space(number % 2))
     assert progress.standing(campaign).heldout == len(asked)
+
+
+def test_a_pair_that_is_drawn_twice_is_one_question(make: Make) -> None:
+    campaign = make(TEN, random_space(0), images=EVERY[:14])  # 91 pairs: some are drawn again and again
+    for number in range(5):
+        pairs = open_pairs(campaign)
+        assert len(pairs) == len(set(pairs)) == 10
+        say(campaign, pairs[:4], [UNSURE] * 4, Purpose.HELD_OUT)
+        end_round(campaign, random_space(number))
+    draws = [pair for _, _, *pair in campaign.rounds.heldout_draws()]
+    assert len(draws) > len(campaign.rounds.heldout_pairs()) + 5
 
 
 def test_a_model_between_two_that_draw_leaves_it_to_the_earlier_one(make: Make) -> None:

@@ -277,6 +277,7 @@ def test_earlier_answers_are_asked_again_one_at_a_time(campaign: Campaign) -> No
     end_round(campaign)
     campaign.rounds.files(0).save_suspects(Pairs.of([0, 0], [5, 7]))
     assert asked_again(campaign) == [(0, 5)]
+    assert asked_again(campaign) == [(0, 5)]  # the other one is left alone while this one waits
     assert standing(campaign, (0, 5)) is None
     assert standing(campaign, (0, 7)) == SIMILAR
     campaign.answer(0, 5, SIMILAR)

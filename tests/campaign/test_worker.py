@@ -316,19 +316,23 @@ def test_a_worker_that_is_killed_while_it_learns_loses_nothing_and_the_next_one_
         FileLock(folder / WORKER_LOCK).acquire(timeout=0).lock.release()  # nobody holds it
 
 
-def test_class_folders_are_learnt_from_on_request(tmp_path: Path, archive: Archive) -> None:
+def test_class_folders_are_learnt_from_on_request(tmp_path: Path, drawn: Path) -> None:
     folder = tmp_path / "c"
-    words = f"init {archive.root} --campaign {folder} --px 32 --views 1 --per-round 8 --use-classes"
+    words = f"init {drawn} --campaign {folder} --px 32 --views 1 --per-round 8 --use-classes"
     subprocess.run([sys.executable, "-m", "anneal", *words.split()], check=True, capture_output=True)
     with closing(Campaign.open(folder)) as campaign:
-        assert progress.standing(campaign).labels == 120
+        assert progress.standing(campaign).labels == campaign.size
         assert len(campaign.evidence().answers.given(SIMILAR)) > 0
         with process_for(folder):
             wait_for(lambda: campaign.rounds.current == 1)  # without a single answer
-        vectors = campaign.rounds.vectors()
         kinds = np.array(truth(campaign))
-        near = nearest(vectors, campaign.images, np.asarray(vectors[:40]), 6).ids[:, 1:]
-        assert (kinds[near] == kinds[:40, None]).mean() >= 0.8
+
+        def precision(model: int) -> float:
+            vectors = campaign.rounds.vectors(model)
+            near = nearest(vectors, campaign.images, np.asarray(vectors), 6).ids[:, 1:]
+            return float((kinds[near] == kinds[:, None]).mean())
+
+        assert precision(0) > precision(FROZEN) + 0.1
 
 
 BESIDE = """
@@ -400,9 +404,7 @@ def test_a_machine_that_is_killed_is_started_again_and_learns(folder: Path, arch
         wait_for(lambda: rounds(site) == 1)
         assert site.get("/api/state")["standing"]["answers"] == 9
         assert [model["round"] for model in site.get("/api/progress")["models"]] == [FROZEN, 0]
-        results = site.get("/api/search?image=0&k=5")
-        assert results["round"] == 0
-        assert results["threshold"] is not None
+        assert site.get("/api/search?image=0&k=5")["round"] == 0
 
         file = io.BytesIO()  # an image from outside is encoded beside the turns
         with Image.open(archive.root / archive.paths[0]) as image:

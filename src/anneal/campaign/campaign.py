@@ -123,8 +123,6 @@ class Campaign:
         folder = beside if beside.exists() else stored
         return reopen(Path(self._where["root"]), folder, self.settings.px)
 
-    # -- what people do ------------------------------------------------------------------------------
-
     def answer(
         self,
         a: int,
@@ -242,8 +240,6 @@ class Campaign:
         except BaseException:
             self._forget()
             raise
-
-    # -- what follows ----------------------------------------------------------------------------------
 
     def log(self) -> Log:
         """All events so far; only new ones are read from disk. The pairs of new labels are drawn too."""

@@ -30,9 +30,6 @@ Noted = dict[tuple[int, int, int], tuple[int, int, float]]
 """(model, a, b) → the pair's ranks and similarity in that model, as the store has them."""
 
 
-# -- drawing ---------------------------------------------------------------------------------------
-
-
 def is_drawing(number: int) -> bool:
     """Whether the model of this round draws pairs."""
     return (number + 1) & number == 0 or number == FROZEN
@@ -124,9 +121,6 @@ def query_results(vectors: Floats, images: Ids, rng: np.random.Generator) -> Ids
     return np.column_stack([queries, np.stack(others)])
 
 
-# -- how good each model is ----------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Model:
     """A round's model, what it cost, and how good it is by the held-out answers."""
@@ -205,9 +199,6 @@ def _ranks(noted: Noted, model: int, pairs: Pairs) -> Ranks:
     return Ranks(ab, ba, score)
 
 
-# -- which model serves --------------------------------------------------------------------------------
-
-
 def choose_serving(campaign: Campaign, number: int, heldout: HeldOut) -> int:
     """The guard: the number of the model that serves after this round. It is the round's own, unless the
     held-out answers say that it is worse than the one before. Every model that has served, and whose files
@@ -259,9 +250,6 @@ def advice(campaign: Campaign, models: Iterable[Model]) -> tuple[bool, str]:
     served = {FROZEN, *(record.serving for record in campaign.rounds.records())}
     used = [model for model in models if model.round in served]
     return estimate.advice([model.answers for model in used], [model.p5 for model in used])
-
-
-# -- removing old files ----------------------------------------------------------------------------------
 
 
 def prune(campaign: Campaign, pinned: Iterable[int] = ()) -> None:

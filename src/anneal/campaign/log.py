@@ -82,8 +82,6 @@ class Log:
             if last.verdict == UNKNOWN and last.purpose == Purpose.AGAIN:
                 self.waiting[pair] = last
 
-    # -- questions about it --------------------------------------------------------------------------
-
     def row(self, number: int) -> Row | None:
         at = bisect_right(self._numbers, number) - 1
         return self.rows[at] if at >= 0 and self._numbers[at] == number else None

@@ -195,8 +195,6 @@ class Store(Database):
                 [(key, json.dumps(value)) for key, value in values.items()],
             )
 
-    # -- answers and labels --------------------------------------------------------------------------
-
     def add(self, events: Iterable[Event]) -> list[int]:
         """All of them, or none; their row numbers. An event whose key is known is not added again."""
         now = time.time()
@@ -238,8 +236,6 @@ class Store(Database):
         """The number of the last label; 0 if there is none."""
         return int(self.db.execute("SELECT coalesce(max(id), 0) FROM labels").fetchone()[0])
 
-    # -- rounds ----------------------------------------------------------------------------------------
-
     def save_round(self, record: dict[str, Any], heldout: HeldOut | None = None) -> None:
         """A finished round, or a new version of its record."""
         with self.transaction():
@@ -271,8 +267,6 @@ class Store(Database):
         """(model, a, b) → b's rank beside a, a's rank beside b, similarity."""
         rows = self.db.execute("SELECT model, a, b, ab, ba, score FROM ranks")
         return {row[:3]: row[3:] for row in rows}
-
-    # -- leases: who has what on the screen ------------------------------------------------------------
 
     def leases(self) -> list[Lease]:
         """Those that have not run out, in the order they were given."""

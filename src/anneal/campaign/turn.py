@@ -59,9 +59,6 @@ class Learned:
     labels: Labels
 
 
-# -- a new campaign --------------------------------------------------------------------------------
-
-
 def create(
     images: Path | str, campaign: Path | str, settings: Settings | None = None, watch: Watch = unwatched
 ) -> Campaign:
@@ -99,9 +96,6 @@ def begin(
     files.save_agenda(strategy.plan(snapshot, settings.per_round, settings.rng(Stream.PLAN, 0)))
     drawn = heldout.first(vectors, images, known, settings)
     return Campaign.create(folder, archive, settings, images, drawn, strategy)
-
-
-# -- one turn ----------------------------------------------------------------------------------------
 
 
 def turn(

@@ -86,8 +86,6 @@ def training_of(strategy: str, base: Training | None = None) -> Training:
     return training if labeller is None else replace(training, classes=True, metric=labeller.metric)
 
 
-# -- who plays in which figure -------------------------------------------------------------------------
-
 Players = dict[str, Player]
 
 
@@ -200,9 +198,6 @@ INNER = ("choices", "parts")
 """Settings are chosen by these, so no trial's test images are in them."""
 
 
-# -- playing -------------------------------------------------------------------------------------------
-
-
 def settings_of(mode: str, preset: Preset, cold: bool, **changed: Any) -> tuple[Settings, Training]:
     """The settings of a mode on an archive; what is in ``changed`` and is not None replaces its own."""
     if mode not in ("ours", "paper"):
@@ -290,8 +285,6 @@ def _report(experiment: str, rows: Sequence[Row], preset: Preset) -> str:
         return f"# {preset.title}: {experiment}\n\n{report.curve_table(curves(rows))}\n"
     return report.of_run(rows, preset.name, preset.title)
 
-
-# -- drawing -------------------------------------------------------------------------------------------
 
 LABELS = {
     "mgue": "ANNEAL-MGUE",

@@ -232,9 +232,6 @@ def _backbone(name: str) -> Backbone:
     return backbones.load(name)
 
 
-# -- files -------------------------------------------------------------------------------------------
-
-
 def _about(archive: Archive, oracle: Oracle, trials: Sequence[Trial]) -> dict[str, Any]:
     """``run.json``: what was played on which images, with which versions."""
     first = trials[0].player.settings
