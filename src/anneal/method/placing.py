@@ -1,9 +1,9 @@
-"""``place``: an image is asked beside the groups it may belong to, the likeliest first, until one accepts it.
+"""``place``: an image is shown beside the groups it may belong to, the likeliest first, until one accepts it.
 
-The closure of the answers forms groups. A new image is shown beside the nearest member of the likeliest
-group, then of the next one. After ``TRIES`` refusals it is a group of its own. A similar answer implies the
-most: the image then relates to every member of every group as its group does. Groups that should be one are
-joined later.
+The closure of the answers forms groups. An image that is alone in its group is *unplaced*. It is shown beside
+a member of the likeliest other group, then of the next one. After ``TRIES`` refusals it stays a group of its
+own. A similar answer implies the most: the image then relates to every member of every group as its group
+does. Groups that should be one are joined later.
 
 ``plan`` decides once a round which groups to join and in which order to place images; ``pick`` decides after
 every answer which group an image is tried with.
@@ -21,10 +21,10 @@ from anneal.method.relations import Relations
 from anneal.method.snapshot import Agenda, Snapshot
 from anneal.pairs import UNKNOWN, Floats, Ids, Pair, Pairs, Verdict
 
-TRIES = 2  # groups that an image is asked beside before it becomes a group of its own
+TRIES = 2  # groups that an image is shown beside before it stays a group of its own
 CENTRES = 160  # clusters at the start of a campaign, at most
 OVERLAP = 0.2  # two groups that overlap this much may be one
-WIDEN = 4  # images in doubt, for each one that is planned
+WIDEN = 4  # clustering chooses n of the WIDEN · n images most in doubt
 
 
 def plan(
@@ -36,41 +36,43 @@ def plan(
     soon: bool = True,
     neighbourhood: bool = True,
 ) -> Agenda:
-    """Pairs that would join two groups, then all images without a group, the most wanted ones first. The
-    switches are for ablations: do not join; do not prefer images that find their group soon; go by an image's
-    own doubt instead of its neighbourhood's."""
+    """Pairs that would join two groups, then all unplaced images, the most wanted ones first. The switches
+    are for ablations: do not join; do not prefer images that find their group soon; go by an image's own
+    doubt instead of its neighbourhood's."""
     known = snapshot.known
-    frozen = snapshot.membership
-    images = candidates(snapshot.images, known, rng) if frozen is None else frozen.images
+    by_frozen = snapshot.membership
+    images = candidates(snapshot.images, known, rng) if by_frozen is None else by_frozen.images
     alone = known.sizes[known.group[images]] == 1
-    left = rng.permutation(images[alone])  # the generator breaks ties
+    unplaced = rng.permutation(images[alone])  # the generator breaks ties
     if not np.isin(known.members, images).any():
-        return Agenda(images=_in_front(_typical(snapshot, left, n, rng), left))
-    trained = spread_labels(snapshot.vectors, images, known)
-    joins = _joins(snapshot, trained, n, rng) if join else Pairs.none()
-    if len(left) <= 2:
-        return Agenda(joins, left)
-    other = trained if frozen is None else frozen
-    wanted = _doubt(trained, other, left, soon, neighbourhood)
-    likely = np.argsort(-wanted, kind="stable")[: WIDEN * n]
-    rows = best_per_cluster(snapshot.vectors[left[likely]], wanted[likely], min(n, len(likely)), rng)
-    first = left[likely[rows]]
-    return Agenda(joins, _in_front(first, left), _beside(snapshot, trained, other, first))
+        return Agenda(images=_in_front(_typical(snapshot, unplaced, n, rng), unplaced))
+    by_trained = spread_labels(snapshot.vectors, images, known)
+    joins = _joins(snapshot, by_trained, n, rng) if join else Pairs.none()
+    if len(unplaced) <= 2:  # nothing to put in order
+        return Agenda(joins, unplaced)
+    if by_frozen is None:
+        by_frozen = by_trained
+    wanted = _doubt(by_trained, by_frozen, unplaced, soon, neighbourhood)
+    in_doubt = np.argsort(-wanted, kind="stable")[: WIDEN * n]  # rows of unplaced
+    wanted = wanted[in_doubt]
+    candidate = unplaced[in_doubt]
+    first = candidate[best_per_cluster(snapshot.vectors[candidate], wanted, min(n, len(candidate)), rng)]
+    return Agenda(joins, _in_front(first, unplaced), _beside(snapshot, by_trained, by_frozen, first))
 
 
-def _in_front(first: Ids, left: Ids) -> Ids:
-    """All images that are left, with these ones first."""
-    return np.concatenate([first, left[~np.isin(left, first)]])
+def _in_front(first: Ids, every: Ids) -> Ids:
+    """Every image, with these ones first."""
+    return np.concatenate([first, every[~np.isin(every, first)]])
 
 
-def _typical(snapshot: Snapshot, left: Ids, n: int, rng: Generator) -> Ids:
+def _typical(snapshot: Snapshot, unplaced: Ids, n: int, rng: Generator) -> Ids:
     """While nothing is known: the most typical image of each of many clusters, most typical first."""
-    if len(left) <= 2:
-        return left
-    typical = density(snapshot.vectors, left)
+    if len(unplaced) <= 2:
+        return unplaced
+    typical = density(snapshot.vectors, unplaced)
     by = np.argsort(-typical, kind="stable")
-    count = min(CENTRES, n, len(left))
-    return left[by[best_per_cluster(snapshot.vectors[left[by]], typical[by], count, rng)]]
+    count = min(CENTRES, n, len(unplaced))
+    return unplaced[by[best_per_cluster(snapshot.vectors[unplaced[by]], typical[by], count, rng)]]
 
 
 def density(vectors: Floats, images: Ids) -> Floats:
@@ -79,12 +81,12 @@ def density(vectors: Floats, images: Ids) -> Floats:
     return np.asarray(nearest(vectors, images, np.asarray(vectors[images]), k).scores[:, 1:].mean(axis=1))
 
 
-def _doubt(trained: Membership, frozen: Membership, left: Ids, soon: bool, neighbourhood: bool) -> Floats:
-    """How much a question about each image is wanted. It is in doubt where the trained and the frozen space
-    give it different groups: the network no longer doubts what it has learnt once, and the frozen features
-    learn nothing. The mean over the neighbourhood counts, because an image in doubt alone tells nothing about
-    others. The doubt is weighed by the chance that the image finds its group soon."""
-    rows = np.searchsorted(trained.images, left)
+def _doubt(trained: Membership, frozen: Membership, unplaced: Ids, soon: bool, neighbourhood: bool) -> Floats:
+    """How much a question about each image is wanted. An image is in doubt where the trained and the frozen
+    space give it different groups: the network no longer doubts what it has learnt once, and the frozen
+    features learn nothing. The mean over the neighbourhood counts, because an image in doubt alone tells
+    nothing about others. The doubt is weighed by the chance that the image finds its group soon."""
+    rows = np.searchsorted(trained.images, unplaced)
     doubt = trained.disagreement(frozen)
     if neighbourhood:
         doubt = frozen.neighbourhood_mean(doubt)
@@ -95,7 +97,7 @@ def _doubt(trained: Membership, frozen: Membership, left: Ids, soon: bool, neigh
 
 
 def _placed_per_question(share: Floats) -> Floats:
-    """The chance that an image finds its group in two tries, divided by the questions this takes."""
+    """The chance that an image finds its group in two tries, over the questions: best + 2 · (1 − best)."""
     best = share.max(axis=1)
     second = np.partition(share, -2, axis=1)[:, -2] if share.shape[1] > 1 else 0
     return np.asarray((best + second) / (2 - best))
@@ -123,16 +125,17 @@ def _joins(snapshot: Snapshot, trained: Membership, n: int, rng: Generator) -> P
     known = snapshot.known
     images = rng.permutation(trained.images)  # the generator breaks ties
     members = {g: images[known.group[images] == g] for g in trained.groups.tolist()}
-    one = np.array([ids[0] for ids in members.values()], dtype=np.int64)
-    overlap = np.triu(trained.overlap, k=1) * (known.among(one, one) == UNKNOWN)
+    one_of_each = np.array([ids[0] for ids in members.values()], dtype=np.int64)  # in the order of groups
+    overlap = np.triu(trained.overlap, k=1) * (known.among(one_of_each, one_of_each) == UNKNOWN)
     rows, columns = rng.permutation(np.argwhere(overlap >= OVERLAP)).T
     best = np.argsort(-overlap[rows, columns], kind="stable")[:n]
     pairs = []
     for i, j in zip(rows[best].tolist(), columns[best].tolist(), strict=True):
         these = members[int(trained.groups[i])]
         those = members[int(trained.groups[j])]
-        at = int(np.argmax(snapshot.vectors[these] @ snapshot.vectors[those].T))
-        pairs.append((int(these[at // len(those)]), int(those[at % len(those)])))
+        similarity = snapshot.vectors[these] @ snapshot.vectors[those].T
+        row, column = np.unravel_index(np.argmax(similarity), similarity.shape)
+        pairs.append((int(these[row]), int(those[column])))
     return Pairs.from_list(pairs)
 
 
@@ -147,7 +150,7 @@ def pick(snapshot: Snapshot, agenda: Agenda, n: int, rng: Generator) -> Pairs:
         members = agenda.images[:1]  # the first image is the first group
     groups = np.zeros(known.links.shape[0], dtype=bool)
     groups[known.group[members]] = True
-    for i, image in enumerate(map(int, agenda.images)):  # mostly stops after a few
+    for i, image in enumerate(map(int, agenda.images)):  # n is small, so this ends early
         if len(picked) >= n:
             break
         if known.sizes[known.group[image]] == 1:
@@ -163,10 +166,11 @@ def pick(snapshot: Snapshot, agenda: Agenda, n: int, rng: Generator) -> Pairs:
 
 
 def _next_try(
-    snapshot: Snapshot, image: int, members: Ids, groups: NDArray[np.bool_], beside: Ids, unplaced: Ids
+    snapshot: Snapshot, image: int, members: Ids, groups: NDArray[np.bool_], beside: Ids, planned: Ids
 ) -> Pair | None:
-    """The image beside the nearest member of the likeliest group it was not tried with; None when it was
-    tried with enough. ``groups`` marks the groups of ``members``."""
+    """The image and its next partner; None when it was tried with enough groups (``groups`` marks those of
+    ``members``). The partner is the first one ``beside`` it in the plan that it was not tried with; or the
+    nearest image of all, if that one was ``planned`` too and has a group since, which no plan could know."""
     known = snapshot.known
     own = known.group[image]
     links = slice(known.links.indptr[own], known.links.indptr[own + 1])
@@ -182,19 +186,19 @@ def _next_try(
     if not len(partners):
         return None
     partner = int(partners[np.argmax(snapshot.vectors[partners] @ snapshot.vectors[image])])
-    if partner not in unplaced:
+    if partner not in planned:
         partner = next((int(one) for one in beside if one in partners), partner)
     return (image, partner) if image < partner else (partner, image)
 
 
 def _without_pending(agenda: Agenda, known: Relations, pending: Pairs) -> Agenda:
-    """The agenda without what is being asked already: these pairs, and the image that each of them places.
-    That is the image nothing is known about; where something is known about both, each one that is alone."""
+    """The agenda without what is being asked already: these pairs, and the image that each of them places. It
+    is the one that has no relation yet, or if both have some, each one that is alone."""
     if not len(pending):
         return agenda
     ids = np.column_stack([pending.a, pending.b])
-    founders = known.members if len(known.members) else agenda.images[:1]
-    new = ~np.isin(ids, founders)
+    related = known.members if len(known.members) else agenda.images[:1]
+    new = ~np.isin(ids, related)
     alone = known.sizes[known.group[ids]] == 1
     placed = np.where(new.any(axis=1, keepdims=True), new, alone)
     asked = set(pending)
