@@ -14,24 +14,18 @@ from rich.table import Table
 
 from anneal import __version__
 from anneal.cli_experiments import demo, reproduce, simulate
-from anneal.console import describe, err, escape, out, print_json, progress_bars, with_settings
+from anneal.console import Json, describe, err, escape, out, print_json, progress_bars, with_settings
 from anneal.errors import AnnealError, UsageError
+from anneal.pairs import Verdict
 from anneal.settings import Settings, refuse_unused
 
 if TYPE_CHECKING:
     from anneal.campaign.campaign import Campaign
 
 app = typer.Typer(
-    name="anneal",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    help="Turn a folder of remote-sensing images into a search engine that you teach by answering "
-    '"are these two similar?".',
+    name="anneal", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich"
 )
-
 CampaignOption = Annotated[Path, typer.Option("--campaign", help="The campaign's folder.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for a script to read.")]
 
 
 def main() -> None:
@@ -46,9 +40,9 @@ def main() -> None:
 
 
 @app.callback(invoke_without_command=True)
-def root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
-) -> None:
+def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    """Turn a folder of remote-sensing images into a search engine that you teach by answering
+    "are these two similar?"."""
     if version:
         out.print(__version__)
         raise typer.Exit
@@ -151,8 +145,7 @@ def import_(
     from anneal.campaign import transfer
     from anneal.campaign.campaign import Campaign
 
-    imported = transfer.read_answers(Campaign.open(campaign), file)
-    out.print(f"{imported} answers were imported.")
+    out.print(f"{transfer.read_answers(Campaign.open(campaign), file)} answers were imported.")
 
 
 @app.command()
@@ -172,7 +165,7 @@ def export(
 
 
 @app.command("round")
-def round_(campaign: CampaignOption = Path("campaign"), as_json: JsonOption = False) -> None:
+def round_(campaign: CampaignOption = Path("campaign"), as_json: Json = False) -> None:
     """Take one machine's turn: learn from every answer so far and plan the next questions.
 
     Example: [bold]anneal round --campaign my-campaign[/]
@@ -195,26 +188,18 @@ def round_(campaign: CampaignOption = Path("campaign"), as_json: JsonOption = Fa
     standing = progress.standing(opened)
     record = opened.rounds.records()[-1]
     if as_json:
-        told = {"threshold": record.threshold, "seconds": record.seconds}
-        return print_json({**asdict(standing), **told})
+        return print_json({**asdict(standing), "threshold": record.threshold, "seconds": record.seconds})
     _print_contradictions(opened)
-    out.print(
-        f"Round {standing.rounds}: learnt from {standing.answers} answers and {standing.implied} pairs they "
-        f"imply in {sum(record.seconds.values()):.0f} s."
-    )
+    known = f"{standing.answers} answers and {standing.implied} pairs they imply"
+    out.print(f"Round {standing.rounds}: learnt from {known} in {sum(record.seconds.values()):.0f} s.")
     if refusal := heldout.refusal(opened):
         out.print(refusal, soft_wrap=True)
     return None
 
 
 def _print_contradictions(campaign: Campaign) -> None:
-    from anneal.pairs import Verdict
-
-    contradictions = campaign.contradictions()[:5]
-    if not contradictions:
-        return
     paths = campaign.archive().paths
-    for rows in contradictions:
+    for rows in campaign.contradictions()[:5]:
         err.print("[yellow]These answers cannot all be true[/]; change one of them:")
         for row in rows:
             verdict = Verdict(row.verdict).name.lower()
@@ -222,7 +207,7 @@ def _print_contradictions(campaign: Campaign) -> None:
 
 
 @app.command()
-def status(campaign: CampaignOption = Path("campaign"), as_json: JsonOption = False) -> None:
+def status(campaign: CampaignOption = Path("campaign"), as_json: Json = False) -> None:
     """Say how far a campaign is.
 
     Example: [bold]anneal status --campaign my-campaign[/]
@@ -258,10 +243,8 @@ def status(campaign: CampaignOption = Path("campaign"), as_json: JsonOption = Fa
             out.print(heldout.advice(opened, models)[1])
     for pair in told["agreement"]:
         kappa = "–" if pair["kappa"] is None else f"{pair['kappa']:.2f}"
-        out.print(
-            f"{escape(pair['one'])} and {escape(pair['other'])} agree on {pair['agreement']:.0%} of "
-            f"{pair['pairs']} pairs, κ = {kappa}"
-        )
+        share = f"{pair['agreement']:.0%} of {pair['pairs']} pairs"
+        out.print(f"{escape(pair['one'])} and {escape(pair['other'])} agree on {share}, κ = {kappa}")
     machine = told["machine"]
     busy = f" ({machine['done']} of {machine['total']})" if machine["state"] == "learning" else ""
     out.print(escape(machine["text"] + busy), soft_wrap=True)
@@ -280,7 +263,7 @@ def search(
     campaign: CampaignOption = Path("campaign"),
     k: Annotated[int, typer.Option("-k", help="How many results.", min=1)] = 10,
     panel: Annotated[Path | None, typer.Option(help="Draw the results into this picture.")] = None,
-    as_json: JsonOption = False,
+    as_json: Json = False,
 ) -> None:
     """Find the images most like an example.
 

@@ -9,17 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
-from anneal.console import describe, out, print_json, print_row, progress_bars, with_settings
+from anneal.console import Json, describe, out, print_json, print_row, progress_bars, with_settings
 from anneal.errors import UsageError
 from anneal.settings import Settings, refuse_unused
 
 Jobs = Annotated[int, typer.Option(help="Trials played side by side.", min=1)]
 Cache = Annotated[Path | None, typer.Option(help="Where pixels and features are stored [ANNEAL_CACHE].")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for a script to read.")]
 Seed = Annotated[int, typer.Option(help="Determines every random choice.")]
-Experiment = Annotated[
-    str, typer.Argument(help="comparison, lambda, diversity, panels, all, choices, beyond, noise, parts.")
-]
+EXPERIMENTS = "comparison, lambda, diversity, panels, all, choices, beyond, noise, parts."
 Mode = Annotated[str, typer.Option(help="ours (the defaults) or paper (its network and training).")]
 HeldOut = Annotated[float | None, typer.Option(help="Share of held-out questions, as a person has them [0].")]
 OwnText = Annotated[str | None, typer.Option(help="In place of the mode's own.")]
@@ -58,10 +55,10 @@ def simulate(
         from anneal.experiments.play import Player
         from anneal.experiments.runner import untold
 
-        players = {
-            name: Player(replace(settings, strategy=name), rounds, start, noise, paper.training_of(name))
-            for name in names
-        }
+        players = {}
+        for name in names:
+            own = replace(settings, strategy=name)
+            players[name] = Player(own, rounds, start, noise, paper.training_of(name))
         images = open_archive(archive, settings.px, cache or _cache(), watch("reading"))
         Oracle.of(images)  # refuses an archive without classes before anything is encoded
         if not as_json:
@@ -75,7 +72,7 @@ def simulate(
 
 
 def reproduce(
-    experiment: Experiment,
+    experiment: Annotated[str, typer.Argument(help=EXPERIMENTS)],
     archive: Annotated[str, typer.Option(help="Whose settings: ucmerced or aid.")] = "ucmerced",
     data: Annotated[Path | None, typer.Option(help="The archive's folder, one folder per class.")] = None,
     folder: Annotated[Path, typer.Option("--out", help="Where everything goes.")] = Path("runs/reproduce"),
@@ -110,13 +107,7 @@ def reproduce(
         cold = experiment in paper.COLD
         if cold and (mode != "ours" or depth is not None):
             raise UsageError(f"{experiment} is played with the defaults: leave out --mode and --depth.")
-        changed: dict[str, Any] = {
-            "backbone": backbone,
-            "depth": depth,
-            "px": px,
-            "per_round": per_round,
-            "heldout": heldout,
-        }
+        changed = {"backbone": backbone, "depth": depth, "px": px, "per_round": per_round, "heldout": heldout}
         settings, training = paper.settings_of(mode, preset, cold, seed=seed, **changed)
         if rounds is None:
             rounds = 2 if quick else preset.cold_rounds if cold else preset.rounds

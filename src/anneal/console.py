@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
+KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for a script to read.")]
 
 
 class StoppedError(AnnealError):
@@ -35,25 +37,19 @@ def with_settings(**defaults: Any) -> Callable[[Callable[..., None]], Callable[.
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         types = get_type_hints(Settings)
-        options = [
-            inspect.Parameter(
-                one.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=defaults.get(one.name, one.default),
-                annotation=Annotated[
-                    types[one.name], typer.Option(option(one.name), help=one.metadata["help"])
-                ],
-            )
-            for one in fields(Settings)
-        ]
+        options = []
+        for one in fields(Settings):
+            shown: Any = typer.Option(option(one.name), help=one.metadata["help"])
+            default = defaults.get(one.name, one.default)
+            made = inspect.Parameter(one.name, KEYWORD_ONLY, default=default)
+            options.append(made.replace(annotation=Annotated[types[one.name], shown]))
 
         @wraps(command)
         def run(**values: Any) -> None:
-            settings = Settings(**{one.name: values.pop(one.name) for one in options})
-            command(settings=settings, **values)
+            command(settings=Settings(**{one.name: values.pop(one.name) for one in options}), **values)
 
         own = inspect.signature(command, eval_str=True).parameters.values()
-        plain = [one.replace(kind=one.KEYWORD_ONLY) for one in own if one.name != "settings"]
+        plain = [one.replace(kind=KEYWORD_ONLY) for one in own if one.name != "settings"]
         run.__signature__ = inspect.Signature([*plain, *options])  # type: ignore[attr-defined]
         return run
 
@@ -90,11 +86,8 @@ def print_json(value: Any) -> None:
 def print_row(row: dict[str, Any]) -> None:
     """One line of a learning curve."""
     share = f"{row['similar_share']:4.0%} similar" if row["similar_share"] != "" else ""
-    out.print(
-        f"{row['player']:>8} trial {row['trial']} round {row['round']}: {row['bits']:5d} bits  "
-        f"mAP@5 {row['map5_min']:.3f}  {share:12}  {row['seconds']:5.1f} s",
-        soft_wrap=True,
-    )
+    where = f"{row['player']:>8} trial {row['trial']} round {row['round']}: {row['bits']:5d} bits"
+    out.print(f"{where}  mAP@5 {row['map5_min']:.3f}  {share:12}  {row['seconds']:5.1f} s", soft_wrap=True)
 
 
 def describe(archive: Archive) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from anneal.archive.catalog import Archive
 from anneal.archive.decode import read_image
 from anneal.campaign.campaign import Campaign
 from anneal.errors import UsageError
@@ -48,26 +47,14 @@ def find_similar(
         encoded = dict(zip(outside, encode_images(campaign, pixels, model), strict=True))
     every = []
     for number, (path, i) in enumerate(zip(paths, ids, strict=True)):
-        if i is None:
-            results = _found(archive, vectors, str(path), outside[path], encoded[path], k, [])
-        else:
-            results = _found(archive, vectors, archive.paths[i], archive.pixels[i], vectors[i], k, [i])
-        every.append(results)
+        query = str(path) if i is None else archive.paths[i]
+        shown = outside[path] if i is None else archive.pixels[i]
+        vector = encoded[path] if i is None else vectors[i]
+        near, scores = nearest_images(vectors, np.asarray(vector), k, [] if i is None else [i])
+        near_paths = [archive.paths[one] for one in near.tolist()]
+        every.append(Results(query, shown, near.tolist(), near_paths, scores.tolist()))
         progress(number + 1, len(paths))
     return every
-
-
-def _found(
-    archive: Archive,
-    vectors: Floats,
-    name: str,
-    pixels: NDArray[np.uint8],
-    vector: Floats,
-    k: int,
-    left_out: Sequence[int],
-) -> Results:
-    ids, scores = nearest_images(vectors, np.asarray(vector), k, left_out)
-    return Results(name, pixels, ids.tolist(), [archive.paths[i] for i in ids.tolist()], scores.tolist())
 
 
 def nearest_images(
@@ -80,8 +67,7 @@ def nearest_images(
 
 
 def refined(more: Sequence[Floats], less: Sequence[Floats] = ()) -> Floats:
-    """A unit vector like all of ``more`` and unlike ``less``: the mean of the first minus half the mean of
-    the others (Rocchio)."""
+    """A unit vector like ``more`` and unlike ``less``: the mean of the first less half that of the others."""
     wanted: Floats = np.mean(more, axis=0)
     if len(less):
         wanted = wanted - LESS * np.mean(less, axis=0)

@@ -27,9 +27,8 @@ class Stream(IntEnum):
 
 
 def generator(seed: int, stream: Stream, *numbers: int) -> np.random.Generator:
-    """A generator for one purpose. It does not depend on what ran before, so a stopped run that goes on
-    draws the same numbers. (A plain list as seed would not do: NumPy pads it with zeros, so [7] and [7, 0]
-    are one seed.)"""
+    """A generator for one purpose. It does not depend on what ran before. (A plain list as seed would not do:
+    NumPy pads it with zeros, so [7] and [7, 0] are one seed.)"""
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(int(stream), *numbers)))
 
 
@@ -74,9 +73,7 @@ class Settings:
     per_round: int = _setting(40, "Answers in a round. The machine learns after each round.")
     # Spares a person what follows from the answers.
     closure: str = _setting(
-        "full",
-        "What answers imply: full, single (one step, as in the paper) or none.",
-        ("full", "single", "none"),
+        "full", "What is implied: full, single (one step, the paper's) or none.", ("full", "single", "none")
     )
     diversity: str = _setting(
         "kmeans",
@@ -100,20 +97,14 @@ class Settings:
     recheck: float = _setting(
         0.15, "An answer to which the model gave a lower probability than this is asked again. 0: never."
     )
-    pseudo_labels: float = _setting(
-        0.3, "Also train on images whose group has at least this probability. 0: never."
-    )
+    pseudo_labels: float = _setting(0.3, "Also train on images with a group at least this likely. 0: never.")
     heldout: float = _setting(
         0.1, "Share of the questions that are drawn at random, to measure quality, and not learnt from."
     )
-    loss: str = _setting(
-        "mix", "mix, contrastive (as in the paper) or ntxent.", ("mix", "contrastive", "ntxent")
-    )
+    loss: str = _setting("mix", "mix, contrastive (the paper's) or ntxent.", ("mix", "contrastive", "ntxent"))
     # A cold start needs twice the steps for the same quality.
     restart: str = _setting(
-        "warm",
-        "Training starts from the last round's network (warm) or from the pretrained one (cold).",
-        ("warm", "cold"),
+        "warm", "Train from the last round's network (warm) or the pretrained one (cold).", ("warm", "cold")
     )
     seed: int = _setting(0, "Determines every random choice.")
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from blobs import answered
 
 from anneal.archive.catalog import open_archive
 from anneal.campaign import turn
@@ -19,6 +18,8 @@ from anneal.network.losses import anchor_loss
 from anneal.network.train import Fit
 from anneal.pairs import Pairs
 from anneal.settings import Settings
+from anneal.watch import unwatched
+from blobs import answered
 
 SHRUNK = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(4), torch.nn.Flatten())
 BACKBONE = Backbone("shrunk", None, SHRUNK, (0.0,) * 3, (1.0,) * 3)
@@ -32,7 +33,7 @@ def learn(drawn: Path, cache: Path, folder: Path, strategy: str) -> Learned:
     answers = answered(archive.classes, Pairs.of([0, 1, 15, 30], [1, 15, 16, 31]))
     for pair, verdict in zip(answers.pairs, answers.verdicts.tolist(), strict=True):
         campaign.answer(*pair, verdict)
-    learned = turn.learn(campaign, BACKBONE, Training(), 0, {})
+    learned = turn.learn(campaign, BACKBONE, Training(), {}, unwatched)
     campaign.close()
     return learned
 

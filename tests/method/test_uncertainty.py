@@ -17,13 +17,13 @@ from anneal.method.relations import CLOSURES, Relations, full, none
 from anneal.method.uncertainty import (
     Moments,
     PairProbability,
+    alpha_t,
     bcgue_score,
     best_cutoff,
     calibrate,
     fit_logistic,
     level_for_share,
     mgue_score,
-    mgue_threshold,
     moments,
 )
 from anneal.pairs import Answers, Floats, Pairs, Verdict
@@ -66,7 +66,7 @@ def test_moments_are_those_of_every_known_pair_answered_or_implied(closure: str,
 
 def test_implied_pairs_move_the_threshold() -> None:
     vectors = unit(np.random.default_rng(1).normal(size=(12, 4)))
-    thresholds = {mgue_threshold(moments(vectors, relations(12, ANSWERS, c)), 3.0) for c in CLOSURES}
+    thresholds = {alpha_t(moments(vectors, relations(12, ANSWERS, c)), 3.0) for c in CLOSURES}
     assert len(thresholds) == 3
 
 
@@ -75,7 +75,7 @@ def test_moments_of_a_worked_example() -> None:
     known = relations(4, [(0, 1, 1), (0, 3, 1), (0, 2, 2), (1, 2, 2)], "none")
     measured = moments(vectors, known)  # similar: 0.6 and 0.8; dissimilar: 0 and 0.8
     assert astuple(measured) == pytest.approx((0.7, 0.1, 0.4, 0.4))
-    assert mgue_threshold(measured, 3.0) == pytest.approx((0.7 + 0.4 - 3 * (0.1 - 0.4)) / 2)
+    assert alpha_t(measured, 3.0) == pytest.approx((0.7 + 0.4 - 3 * (0.1 - 0.4)) / 2)
 
 
 def test_moments_of_float32_vectors_keep_their_precision() -> None:
@@ -111,7 +111,7 @@ def test_threshold_is_the_formula(lam: float) -> None:
     for _ in range(50):
         mu_sim, sigma_sim, mu_dsim, sigma_dsim = (float(x) for x in rng.random(4))
         alpha = (mu_sim + mu_dsim - lam * (sigma_sim - sigma_dsim)) / 2
-        assert mgue_threshold(Moments(mu_sim, sigma_sim, mu_dsim, sigma_dsim), lam) == pytest.approx(alpha)
+        assert alpha_t(Moments(mu_sim, sigma_sim, mu_dsim, sigma_dsim), lam) == pytest.approx(alpha)
 
 
 def test_mgue_score_is_highest_at_the_threshold() -> None:

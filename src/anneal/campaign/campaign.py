@@ -58,6 +58,7 @@ class Campaign:
             raise CampaignError(f"{folder} holds a campaign that was not finished: run init again.") from None
         self.id = str(saved.get("id", ""))  # one of its own, whatever the folder is called
         self.strategy = chosen(self.settings) if strategy is None else strategy
+        self._closure = CLOSURES[self.settings.closure]
 
     def _forget(self) -> None:
         """Nothing is read yet."""
@@ -85,18 +86,13 @@ class Campaign:
         with store.transaction():
             if heldout is not None:
                 store.add_heldout(heldout)
-            store.set(
-                settings=asdict(settings),
-                images=images.tolist(),
-                archive=where,
-                size=len(archive),
-                id=uuid.uuid4().hex,
-            )
+            store.set(id=uuid.uuid4().hex, archive=where, size=len(archive))
+            store.set(settings=asdict(settings), images=images.tolist())
         return cls(folder, store, strategy)
 
     @classmethod
-    def open(cls, folder: Path, strategy: Strategy | None = None) -> Self:
-        return cls(folder, Store(folder / FILE), strategy)
+    def open(cls, folder: Path | str, strategy: Strategy | None = None) -> Self:
+        return cls(Path(folder), Store(Path(folder) / FILE), strategy)
 
     @classmethod
     def refuse_if_made(cls, folder: Path) -> None:
@@ -139,17 +135,10 @@ class Campaign:
         pair = (min(a, b), max(a, b))
         self.check([pair], [verdict])
         with self.transaction() as log:
-            event = Event(
-                *pair,
-                int(verdict),
-                annotator,
-                self.strategy.name,
-                self.rounds.current,
-                self._purpose(log, pair),
-                asked=asked,
-                looked=looked,
-                key=key,
-            )
+            strategy = self.strategy.name
+            number = self.rounds.current
+            purpose = self._purpose(log, pair)
+            event = Event(*pair, int(verdict), annotator, strategy, number, purpose, asked, looked, key)
             return self.store.add([event])[0]
 
     def _purpose(self, log: Log, pair: Pair) -> str:
@@ -157,10 +146,9 @@ class Campaign:
         leased = self.store.leased_for(pair)
         if leased is not None:
             return leased
-        before = log.last_purpose(pair)
-        if before == Purpose.HELD_OUT or (before is None and pair in self.rounds.heldout_pairs()):
+        if log.last_purpose(pair) is None and pair in self.rounds.heldout_pairs():
             return Purpose.HELD_OUT
-        return Purpose.AGAIN if pair in log.waiting else Purpose.CHOSEN
+        return log.purpose_of_repeat(pair)
 
     def check(self, pairs: Sequence[Pair], verdicts: Iterable[int]) -> None:
         """Refuse pairs of images that are not there, and unknown verdicts."""
@@ -181,23 +169,16 @@ class Campaign:
         """Take back the last act of this person, or the one sent with the key ``undoes`` and all later acts
         on its pair. What was said before stands again. Returns the pair, or None if there was nothing."""
         with self.transaction() as log:
-            if key is not None:
-                sent = next((row for row in reversed(log.rows) if row.key == key), None)
-                if sent is not None:  # a second time
-                    return sent.pair
-            if undoes is None:
-                act = log.last_by(annotator)
-            else:
-                act = next((row for row in reversed(log.rows) if row.key == undoes), None)
+            sent = None if key is None else log.sent(key)
+            if sent is not None:  # a second time
+                return sent.pair
+            act = log.last_by(annotator) if undoes is None else log.sent(undoes)
             if act is None:
                 return None
             acts = [one for one in log.acts(act.pair) if one.annotator == act.annotator and one.id >= act.id]
             if undoes is None:  # with what the machine made of it
                 acts = [one for one in acts if one.id == act.id or one.entered == MACHINE]
-            events = [
-                replace(_event(one), verdict=UNKNOWN, undoes=one.id, entered=_by(annotator, one))
-                for one in acts
-            ]
+            events = [replace(_event(one, UNKNOWN, annotator), undoes=one.id) for one in acts]
             if events:
                 self.store.add([replace(events[0], key=key), *events[1:]])
             return act.pair
@@ -209,7 +190,7 @@ class Campaign:
             if row is None:
                 raise UsageError(f"There is no answer {number}: look at the list again.")
             self.check([row.pair], [verdict])
-            event = replace(_event(row), verdict=int(verdict), entered=_by(by, row), key=key)
+            event = replace(_event(row, int(verdict), by), key=key)
             if verdict == UNKNOWN and row.purpose == Purpose.AGAIN:
                 event = replace(event, purpose=Purpose.CHOSEN)  # it is not to be asked again
             self.store.add([event])
@@ -222,8 +203,8 @@ class Campaign:
             rows = [row for row in log.standing() if row.id in wanted]
             current = self.rounds.current
             for row in rows:
-                event = replace(_event(row), verdict=UNKNOWN, purpose=Purpose.AGAIN, round=current)
-                self.store.add([replace(event, entered=_by(by, row))])
+                event = _event(row, UNKNOWN, by)
+                self.store.add([replace(event, purpose=Purpose.AGAIN, round=current)])
             return len({row.pair for row in rows})
 
     def is_round_over(self) -> bool:
@@ -263,7 +244,7 @@ class Campaign:
             labels = self._labelled[1]
             rounds = np.array([row.round for row in rows] + [-1] * len(labels), dtype=np.int64)
             answers = answers_of(rows).then(labels)
-            evidence = Evidence(rows, answers, rounds, self._closure(answers))
+            evidence = Evidence(rows, answers, rounds, self._closure(self.size, answers))
             if released:
                 return evidence
             self._evidence = version, evidence
@@ -279,11 +260,8 @@ class Campaign:
         if self._before is None or self._before[0] != version:
             rows = [row for row in log.standing_before(number) if row.purpose != Purpose.HELD_OUT]
             answers = answers_of(rows).then(self._labelled[1])
-            self._before = version, self._closure(answers).relations
+            self._before = version, self._closure(self.size, answers).relations
         return self._before[1]
-
-    def _closure(self, answers: Answers) -> Closure:
-        return CLOSURES[self.settings.closure](self.size, answers)
 
     def contradictions(self) -> list[list[Row]]:
         """Sets of answers that cannot all be true; pairs of class labels are left out."""
@@ -292,13 +270,10 @@ class Campaign:
         return [[given[i] for i in rows if i < len(given)] for rows in evidence.closure.contradictions]
 
 
-def _event(row: Row) -> Event:
-    """A new event on the same pair, in the same name."""
-    return Event(row.a, row.b, row.verdict, row.annotator, row.strategy, row.round, row.purpose)
-
-
-def _by(person: str, row: Row) -> str | None:
-    return None if person == row.annotator else person
+def _event(row: Row, verdict: int, by: str) -> Event:
+    """A new verdict on the same pair and in the same name, entered by this person."""
+    entered = None if by == row.annotator else by
+    return Event(row.a, row.b, verdict, row.annotator, row.strategy, row.round, row.purpose, entered=entered)
 
 
 def answers_of(rows: Sequence[Row]) -> Answers:

@@ -1,9 +1,8 @@
 """Held-out questions: drawn at random, never learnt from. They tell how good each model is and which one
 serves (``method.estimate`` has the formulas).
 
-A model that draws must keep its vectors, because a pair drawn later is ranked in it too. So not every model
-draws, but the frozen features and the models of rounds 0, 1, 3, 7, 15 …; in between, the newest of these goes
-on.
+A model that draws must keep its vectors, because a pair drawn later is ranked in it too. So only the frozen
+features and the models of rounds 0, 1, 3, 7, 15 … draw; in between, the newest of these goes on.
 """
 
 import math
@@ -38,8 +37,7 @@ def is_drawing(number: int) -> bool:
 def first(vectors: Floats, images: Ids, known: Relations, settings: Settings) -> HeldOut:
     """The first held-out pairs, drawn from the frozen space."""
     wanted = round(settings.per_round * settings.heldout)
-    rng = settings.rng(Stream.HELD_OUT, 0, 0)
-    drawn = _draw(vectors, images, known, wanted, rng, {})
+    drawn = _draw(vectors, images, known, wanted, settings.rng(Stream.HELD_OUT, 0, 0), {})
     rows = [(FROZEN, number, *pair) for number, pair in drawn]
     return HeldOut(rows, _ranked(FROZEN, vectors, images, Pairs.from_list({pair: None for _, pair in drawn})))
 
@@ -81,26 +79,21 @@ def open_heldout(campaign: Campaign, known: Relations) -> list[Pair]:
 
 
 def _draw(
-    vectors: Floats,
-    images: Ids,
-    known: Relations,
-    wanted: int,
-    rng: np.random.Generator,
-    earlier: Container[Pair],
+    vectors: Floats, images: Ids, known: Relations, n: int, rng: np.random.Generator, old: Container[Pair]
 ) -> list[tuple[int, Pair]]:
-    """(draw, pair) of random pairs, until as many as wanted are new questions. Pairs whose verdict is known
-    are counted as draws and left out; pairs drawn ``earlier`` or answered unsure are no new question."""
+    """(draw, pair) of random pairs, until n of them are new questions. Pairs whose verdict is known
+    are counted as draws and left out; ``old`` pairs and those answered unsure are no new question."""
     drawn: list[tuple[int, Pair]] = []
     asked: set[Pair] = set()
-    if wanted < 1 or len(images) < 2:
+    if n < 1 or len(images) < 2:
         return drawn
-    pairs = estimate.draw(vectors, images, 8 * wanted + 16, rng)
+    pairs = estimate.draw(vectors, images, 8 * n + 16, rng)
     for number, (pair, verdict) in enumerate(zip(pairs, known.of(pairs), strict=True)):
         if verdict in (UNKNOWN, Verdict.UNSURE):
             drawn.append((number, pair))
-            if verdict == UNKNOWN and pair not in earlier:
+            if verdict == UNKNOWN and pair not in old:
                 asked.add(pair)
-        if len(asked) == wanted:
+        if len(asked) == n:
             break
     return drawn
 
@@ -200,10 +193,9 @@ def _ranks(noted: Noted, model: int, pairs: Pairs) -> Ranks:
 
 
 def choose_serving(campaign: Campaign, number: int, heldout: HeldOut) -> int:
-    """The guard: the number of the model that serves after this round. It is the round's own, unless the
-    held-out answers say that it is worse than the one before. Every model that has served, and whose files
-    are there, is compared again with the one before it, because little is known of a new model. ``heldout``
-    has the ranks in the new one."""
+    """The number of the model that serves after this round: its own, unless the held-out answers say that it
+    is worse than the one before. Every model that has served, and whose files are there, is compared again
+    with the one before it, because little is known of a new model. ``heldout`` has the new model's ranks."""
     rounds = campaign.rounds
     noted = campaign.store.ranks() | {row[:3]: row[3:] for row in heldout.ranks}
     served = {FROZEN, *(record.serving for record in rounds.records())}
@@ -216,16 +208,10 @@ def choose_serving(campaign: Campaign, number: int, heldout: HeldOut) -> int:
 
 
 def _is_worse(campaign: Campaign, model: int, than: int, noted: Noted) -> bool:
-    """By the held-out answers alone: wrong answers that were learnt from would speak for the model that
-    learnt them."""
-    rows = [
-        row
-        for row in campaign.log().standing()
-        if row.purpose == Purpose.HELD_OUT
-        and row.verdict != Verdict.UNSURE
-        and (model, *row.pair) in noted
-        and (than, *row.pair) in noted
-    ]
+    """By the held-out answers alone: a wrong answer speaks for the model that has learnt it."""
+    asked = [row for row in campaign.log().standing() if row.purpose == Purpose.HELD_OUT]
+    settled = [row for row in asked if row.verdict != Verdict.UNSURE]
+    rows = [row for row in settled if (model, *row.pair) in noted and (than, *row.pair) in noted]
     similar = np.array([row.verdict == Verdict.SIMILAR for row in rows], dtype=bool)
     new = np.array([noted[model, row.a, row.b][2] for row in rows])
     old = np.array([noted[than, row.a, row.b][2] for row in rows])
@@ -239,10 +225,7 @@ def refusal(campaign: Campaign) -> str:
     if newest == serving:
         return ""
     stays = "the frozen features stay" if serving == FROZEN else f"the model of round {serving} stays"
-    return (
-        f"The model of round {newest} does not serve: by the held-out answers it finds less than the one "
-        f"before, so {stays}."
-    )
+    return f"The model of round {newest} does not serve: by the held-out answers it is worse, so {stays}."
 
 
 def advice(campaign: Campaign, models: Iterable[Model]) -> tuple[bool, str]:
@@ -253,13 +236,10 @@ def advice(campaign: Campaign, models: Iterable[Model]) -> tuple[bool, str]:
 
 
 def prune(campaign: Campaign, pinned: Iterable[int] = ()) -> None:
-    """Remove the files of old rounds, all but those of models that draw. The last estimate of each goes into
-    its record."""
+    """Remove the files of old rounds that do not draw. The last estimate of each goes into its record."""
     drawing = {model for model, *_ in campaign.rounds.heldout_draws()}
     old = campaign.rounds.unneeded({*drawing, *pinned})
-    if not old:
-        return
-    if campaign.settings.heldout:
+    if old and campaign.settings.heldout:
         estimates = {model.round: model.p5 for model in models(campaign)}
         for record in old:
             p5 = estimates.get(record.number)

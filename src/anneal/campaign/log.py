@@ -4,6 +4,7 @@ An *act* is an answer or a withdrawal that was not undone. What *stands* is the 
 each pair, if it is not a withdrawal. Adding an event costs the same however many there are.
 """
 
+import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable
@@ -117,6 +118,12 @@ class Log:
         """What the last answer to a pair was for, even if it was undone or withdrawn."""
         return self._last_purpose.get(pair)
 
+    def purpose_of_repeat(self, pair: Pair) -> str:
+        """What a pair is asked for that had an answer before: a held-out pair stays one."""
+        if self.last_purpose(pair) == Purpose.HELD_OUT:
+            return Purpose.HELD_OUT
+        return Purpose.AGAIN if pair in self.waiting else Purpose.CHOSEN
+
     def is_act(self, row: Row) -> bool:
         return row in self.acts(row.pair)
 
@@ -138,20 +145,19 @@ class Log:
                 return row
         return None
 
+    def sent(self, key: str) -> Row | None:
+        """The event that was sent with this key."""
+        return next((row for row in reversed(self.rows) if row.key == key), None)
+
     def withdrawn(self) -> list[Row]:
         """Withdrawals that are the last act of their annotator on their pair, in order."""
         last = {(row.a, row.b, row.annotator): row for acts in self._acts.values() for row in acts}
         return sorted((row for row in last.values() if row.verdict == UNKNOWN), key=lambda row: row.id)
 
-    def doubted(self, before: int | None = None) -> frozenset[Pair]:
+    def doubted(self, before: float = math.inf) -> frozenset[Pair]:
         """Pairs that the machine has asked again; all of them, or those of rounds before this one."""
-        if before is None:
-            return frozenset(pair for pair, times in self._doubted.items() if times)
-        return frozenset(
-            pair
-            for pair, times in self._doubted.items()
-            if times and any(_is_doubt(act) and act.round < before for act in self.acts(pair))
-        )
+        acts = [act for pair in self._doubted for act in self.acts(pair)]
+        return frozenset(act.pair for act in acts if _is_doubt(act) and act.round < before)
 
     def is_doubted(self, pair: Pair) -> bool:
         return self._doubted[pair] > 0

@@ -12,9 +12,7 @@ from typing import Any
 
 
 def _version_1(db: sqlite3.Connection) -> None:
-    _run(
-        db,
-        """
+    statements = """
         CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
         CREATE TABLE answers (
             id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -35,14 +33,12 @@ def _version_1(db: sqlite3.Connection) -> None:
         ) STRICT;
         CREATE TABLE rounds (
             round INTEGER PRIMARY KEY, finished REAL NOT NULL, about TEXT NOT NULL -- JSON
-        ) STRICT""",
-    )
+        ) STRICT"""
+    _run(db, statements)
 
 
 def _version_2(db: sqlite3.Connection) -> None:
-    _run(
-        db,
-        """
+    statements = """
         ALTER TABLE answers ADD COLUMN looked INTEGER; -- milliseconds from seeing the pair to answering
         ALTER TABLE answers ADD COLUMN key TEXT; -- the sender's own name for the event: it is taken once
         ALTER TABLE answers ADD COLUMN undoes INTEGER; -- the row that an undo takes back
@@ -57,8 +53,8 @@ def _version_2(db: sqlite3.Connection) -> None:
         CREATE TABLE queries (
             id TEXT PRIMARY KEY, made REAL NOT NULL, pixels BLOB NOT NULL,
             round INTEGER, vector BLOB, error TEXT
-        ) STRICT""",
-    )
+        ) STRICT"""
+    _run(db, statements)
 
 
 def _version_3(db: sqlite3.Connection) -> None:
@@ -66,9 +62,7 @@ def _version_3(db: sqlite3.Connection) -> None:
     are no table any more; a round's record has one key for each figure."""
     _add_purposes(db)
     _keep_last_questions(db)
-    _run(
-        db,
-        """
+    statements = """
         DROP VIEW IF EXISTS standing;
         DROP VIEW IF EXISTS acts;
         DROP TABLE questions;
@@ -88,8 +82,8 @@ def _version_3(db: sqlite3.Connection) -> None:
         INSERT INTO heldout SELECT model, draw, a, b FROM audits;
         INSERT INTO ranks SELECT model, a, b, ab, ba, score FROM places;
         DROP TABLE audits;
-        DROP TABLE places""",
-    )
+        DROP TABLE places"""
+    _run(db, statements)
     last_row = "SELECT coalesce(max(id), 0) FROM answers WHERE round <= ?"
     for number, about in db.execute("SELECT round, about FROM rounds").fetchall():
         (seen,) = db.execute(last_row, (number,)).fetchone()
@@ -108,9 +102,7 @@ def _run(db: sqlite3.Connection, statements: str) -> None:
 
 
 def _add_purposes(db: sqlite3.Connection) -> None:
-    _run(
-        db,
-        """
+    statements = """
         ALTER TABLE answers ADD COLUMN purpose TEXT NOT NULL DEFAULT 'chosen';
         UPDATE answers SET purpose = 'held-out', strategy = '' WHERE strategy = 'audit';
         UPDATE answers SET purpose = 'imported', strategy = '' WHERE strategy = 'import';
@@ -121,17 +113,15 @@ def _add_purposes(db: sqlite3.Connection) -> None:
         UPDATE answers SET purpose = 'again' WHERE entered = 'machine' AND verdict = 0;
         UPDATE answers SET purpose = 'again' WHERE verdict = 0 AND undoes IS NULL AND EXISTS (
             SELECT 1 FROM questions q WHERE q.a = answers.a AND q.b = answers.b AND q.place < 0
-            AND q.round >= answers.round)""",
-    )
+            AND q.round >= answers.round)"""
+    _run(db, statements)
 
 
 def _keep_last_questions(db: sqlite3.Connection) -> None:
     """The list that was being asked, as the agenda of the round."""
     (newest,) = db.execute("SELECT max(round) FROM questions").fetchone()
-    rows = db.execute(
-        "SELECT a, b FROM questions WHERE round = ? AND strategy != 'audit' AND place >= 0 ORDER BY place",
-        (newest,),
-    ).fetchall()
+    sql = "SELECT a, b FROM questions WHERE round = ? AND strategy != 'audit' AND place >= 0 ORDER BY place"
+    rows = db.execute(sql, (newest,)).fetchall()
     if rows:
         about = db.execute("SELECT about FROM rounds WHERE round = ?", (newest - 1,)).fetchone()
         lean = 0.0 if about is None else json.loads(about[0]).get("lean", 0.0)

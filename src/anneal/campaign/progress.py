@@ -114,9 +114,8 @@ def agreement(campaign: Campaign) -> list[dict[str, Any]]:
             first = [by_person[one][pair] for pair in both]
             second = [by_person[other][pair] for pair in both]
             share, kappa = estimate.kappa(first, second)
-            agreements.append(
-                {"one": one, "other": other, "pairs": len(both), "agreement": share, "kappa": kappa}
-            )
+            figures = {"pairs": len(both), "agreement": share, "kappa": kappa}
+            agreements.append({"one": one, "other": other, **figures})
     return agreements
 
 
@@ -124,14 +123,11 @@ def shares(campaign: Campaign) -> list[dict[str, Any]]:
     """For each round: how many chosen questions were answered, and the share that was similar."""
     evidence = campaign.evidence()
     similar, rounds = steering.settled(evidence.answers, evidence.rounds)
-    return [
-        {
-            "round": number,
-            "answers": int((rounds == number).sum()),
-            "similar": float(similar[rounds == number].mean()),
-        }
-        for number in sorted(set(rounds.tolist()))
-    ]
+    by_round = []
+    for number in sorted(set(rounds.tolist())):
+        own = similar[rounds == number]
+        by_round.append({"round": number, "answers": len(own), "similar": float(own.mean())})
+    return by_round
 
 
 def _pace(looked: Sequence[int]) -> float | None:

@@ -5,6 +5,7 @@ writes what came out. ``next_question`` is ``take`` for one question of the curr
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -48,7 +49,7 @@ def arrange(
     First what is on the screen and what is asked again, then second opinions, then what ``pick`` chooses,
     with held-out questions mixed in evenly at their ``share``.
     """
-    second = askable.second[: math.ceil(n * overlap)]  # of the sampled pairs at least one at a time
+    second = askable.second[: math.ceil(n * overlap)]  # they are sampled already; not all at once
     by_pair: dict[Pair, Question] = {}
     for question in (*askable.mine, *askable.again, *second):
         by_pair.setdefault(question.pair, question)
@@ -115,7 +116,7 @@ def take(
             released += wanted
         campaign.store.add(_release(campaign, row) for row in released)
         mine = [Question(lease.pair, lease.purpose) for lease in leases if lease.holder == holder]
-        if questions != mine:  # else the leases are renewed as long as the screen is there
+        if questions != mine:  # else the page renews them (store.renew)
             campaign.store.lease(((one.pair, one.purpose) for one in questions), holder, LEASE)
     return questions
 
@@ -125,14 +126,10 @@ def _pick(campaign: Campaign, evidence: Evidence, askable: Askable, n: int) -> l
     rounds = campaign.rounds
     if not rounds.files(rounds.serving).has_vectors:
         return []
-    pending = [question.pair for question in (*askable.mine, *askable.others, *askable.again)]
+    known = evidence.closure.relations
+    pending = Pairs.from_list(one.pair for one in (*askable.mine, *askable.others, *askable.again))
     snapshot = Snapshot(
-        rounds.vectors(),
-        campaign.images,
-        evidence.closure.relations,
-        evidence.answers,
-        evidence.rounds,
-        pending=Pairs.from_list(pending),
+        rounds.vectors(), campaign.images, known, evidence.answers, evidence.rounds, pending=pending
     )
     rng = campaign.settings.rng(Stream.PICK, rounds.current, len(askable.answered))  # until the next answer
     return list(campaign.strategy.pick(snapshot, rounds.agenda(), n, rng))
@@ -163,11 +160,11 @@ def _askable(
     others = [Question(lease.pair, lease.purpose) for lease in leases if lease.holder != holder]
     taken = {question.pair for question in others}
     leased = {lease.pair: lease.purpose for lease in leases if lease.holder == holder}
-    again = [Question(pair, _purpose_of_repeat(log, pair)) for pair in log.waiting if pair not in taken]
+    again = [Question(pair, log.purpose_of_repeat(pair)) for pair in log.waiting if pair not in taken]
     second = _second_opinions(log, annotator, taken, overlap, campaign.settings.seed)
     wanted_twice = {question.pair for question in second}
     mine = [
-        Question(pair, leased.get(pair) or _purpose_of_repeat(log, pair))
+        Question(pair, leased.get(pair) or log.purpose_of_repeat(pair))
         for pair in dict.fromkeys((*shown, *leased))
         if pair not in taken and (pair in wanted_twice or _is_open(log, known, pair))
     ]
@@ -184,28 +181,14 @@ def _is_open(log: Log, known: Relations, pair: Pair) -> bool:
     return pair in log.waiting or known.of(Pairs.from_list([pair]))[0] == UNKNOWN
 
 
-def _purpose_of_repeat(log: Log, pair: Pair) -> str:
-    """What a pair is asked for that had an answer before: a held-out pair stays one."""
-    if log.last_purpose(pair) == Purpose.HELD_OUT:
-        return Purpose.HELD_OUT
-    return Purpose.AGAIN if pair in log.waiting else Purpose.CHOSEN
-
-
 def _second_opinions(log: Log, annotator: str, taken: set[Pair], overlap: float, seed: int) -> list[Question]:
     """Pairs that one other person answered and that belong to the share two people are asked."""
     if not overlap:
         return []
-    people: dict[Pair, list[Row]] = {}
-    for row in log.standing():
-        people.setdefault(row.pair, []).append(row)
-    return [
-        Question(pair, rows[0].purpose)
-        for pair, rows in people.items()
-        if len(rows) == 1
-        and rows[0].annotator != annotator
-        and pair not in taken
-        and _is_sampled(pair, seed, overlap)
-    ]
+    times = Counter(row.pair for row in log.standing())
+    once = [row for row in log.standing() if times[row.pair] == 1 and row.annotator != annotator]
+    sampled = [row for row in once if _is_sampled(row.pair, seed, overlap)]
+    return [Question(row.pair, log.purpose_of_repeat(row.pair)) for row in sampled if row.pair not in taken]
 
 
 def _is_sampled(pair: Pair, seed: int, share: float) -> bool:

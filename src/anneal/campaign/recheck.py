@@ -89,10 +89,8 @@ def recheck_rate(campaign: Campaign, before: int) -> float:
 
 
 def earlier_suspects(campaign: Campaign, frozen: Floats, rate: float) -> Pairs:
-    """Pairs whose answer the frozen features speak against, at most a quarter of a round, the strangest
-    first."""
+    """Pairs whose answer the frozen features speak against, strangest first, at most a quarter of a round."""
     evidence = campaign.evidence()
-    strange = suspects.against_frozen(
-        frozen, evidence.answers, evidence.closure.relations, campaign.log().doubted()
-    )
+    known = evidence.closure.relations
+    strange = suspects.against_frozen(frozen, evidence.answers, known, campaign.log().doubted())
     return strange[: math.ceil(campaign.settings.per_round / 4 * rate)]

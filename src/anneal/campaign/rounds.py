@@ -197,8 +197,5 @@ class Rounds:
         """Rounds whose files nothing needs: all but the last few, the serving one and ``keep``."""
         records = self.records()
         needed = {record.number for record in records[-LAST:]} | set(keep) | {self.serving}
-        return [
-            record
-            for record in records
-            if record.number not in needed and self.files(record.number).folder.exists()
-        ]
+        old = [record for record in records if record.number not in needed]
+        return [record for record in old if self.files(record.number).folder.exists()]

@@ -143,10 +143,9 @@ class Database:
 
     def _refuse_newer(self, version: int) -> None:
         if version > len(MIGRATIONS):
-            raise CampaignError(
-                f"{self.path} was made by a newer anneal (file version {version}, this one reads "
-                f"{len(MIGRATIONS)}): update anneal to open it. Nothing was changed."
-            )
+            versions = f"file version {version}, this one reads {len(MIGRATIONS)}"
+            why = f"was made by a newer anneal ({versions}): update anneal to open it. Nothing was changed."
+            raise CampaignError(f"{self.path} {why}")
 
     def close(self) -> None:
         self.db.close()
@@ -189,11 +188,9 @@ class Store(Database):
         return default if row is None else json.loads(row[0])
 
     def set(self, **values: Any) -> None:
+        rows = [(key, json.dumps(value)) for key, value in values.items()]
         with self.transaction():
-            self.db.executemany(
-                "INSERT OR REPLACE INTO settings VALUES (?, ?)",
-                [(key, json.dumps(value)) for key, value in values.items()],
-            )
+            self.db.executemany("INSERT OR REPLACE INTO settings VALUES (?, ?)", rows)
 
     def add(self, events: Iterable[Event]) -> list[int]:
         """All of them, or none; their row numbers. An event whose key is known is not added again."""
@@ -221,12 +218,10 @@ class Store(Database):
         self, labels: Iterable[tuple[int, str]], *, annotator: str, strategy: str, round: int
     ) -> None:
         now = time.time()
+        columns = "image, class, annotator, answered, strategy, round"
+        rows = [(image, label, annotator, now, strategy, round) for image, label in labels]
         with self.transaction():
-            self.db.executemany(
-                "INSERT INTO labels (image, class, annotator, answered, strategy, round) "
-                "VALUES (?, ?, ?, ?, ?, ?)",
-                [(image, label, annotator, now, strategy, round) for image, label in labels],
-            )
+            self.db.executemany(f"INSERT INTO labels ({columns}) VALUES (?, ?, ?, ?, ?, ?)", rows)
 
     def labels(self) -> dict[int, str]:
         """Image → its class, the last one given."""
@@ -239,10 +234,8 @@ class Store(Database):
     def save_round(self, record: dict[str, Any], heldout: HeldOut | None = None) -> None:
         """A finished round, or a new version of its record."""
         with self.transaction():
-            self.db.execute(
-                "INSERT OR REPLACE INTO rounds VALUES (?, ?, ?)",
-                (record["number"], time.time(), json.dumps(record)),
-            )
+            row = (record["number"], time.time(), json.dumps(record))
+            self.db.execute("INSERT OR REPLACE INTO rounds VALUES (?, ?, ?)", row)
             if heldout is not None:
                 self.add_heldout(heldout)
 
@@ -270,9 +263,8 @@ class Store(Database):
 
     def leases(self) -> list[Lease]:
         """Those that have not run out, in the order they were given."""
-        rows = self.db.execute(
-            "SELECT a, b, holder, purpose FROM leases WHERE until > ? ORDER BY rowid", (time.time(),)
-        )
+        current = "SELECT a, b, holder, purpose FROM leases WHERE until > ? ORDER BY rowid"
+        rows = self.db.execute(current, (time.time(),))
         return [Lease((a, b), holder, purpose) for a, b, holder, purpose in rows]
 
     def lease(self, pairs: Iterable[tuple[Pair, str]], holder: str, seconds: float) -> None:
@@ -280,10 +272,8 @@ class Store(Database):
         now = time.time()
         with self.transaction():
             self.db.execute("DELETE FROM leases WHERE holder = ? OR until <= ?", (holder, now))
-            self.db.executemany(
-                "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?)",
-                [(a, b, holder, now + seconds, purpose) for (a, b), purpose in pairs],
-            )
+            rows = [(a, b, holder, now + seconds, purpose) for (a, b), purpose in pairs]
+            self.db.executemany("INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?)", rows)
 
     def leased_for(self, pair: Pair) -> str | None:
         """The purpose for which a pair was last given out."""
@@ -308,9 +298,8 @@ class Mailbox:
 
     def set_machine(self, **about: Any) -> None:
         with self._store.transaction():
-            self._db.execute(
-                "INSERT OR REPLACE INTO machine VALUES (1, ?, ?)", (time.time(), json.dumps(about))
-            )
+            said = (time.time(), json.dumps(about))
+            self._db.execute("INSERT OR REPLACE INTO machine VALUES (1, ?, ?)", said)
 
     def beat(self) -> None:
         """A sign of life of the machine."""
@@ -326,31 +315,25 @@ class Mailbox:
         now = time.time()
         with self._store.transaction():
             self._db.execute("DELETE FROM queries WHERE made < ?", (now - DAY,))
-            self._db.execute(
-                "INSERT OR IGNORE INTO queries (id, made, pixels) VALUES (?, ?, ?)", (name, now, pixels)
-            )
+            row = (name, now, pixels)
+            self._db.execute("INSERT OR IGNORE INTO queries (id, made, pixels) VALUES (?, ?, ?)", row)
 
     def query(self, name: str) -> Query | None:
-        row = self._db.execute(
-            "SELECT id, pixels, round, vector, error FROM queries WHERE id = ?", (name,)
-        ).fetchone()
-        return None if row is None else Query(*row)
+        return self._query("WHERE id = ?", name)
 
     def waiting_query(self, round: int) -> Query | None:
         """The oldest query without a vector of this round's model."""
-        row = self._db.execute(
-            "SELECT id, pixels, round, vector, error FROM queries WHERE error IS NULL "
-            "AND round IS NOT ? ORDER BY made LIMIT 1",
-            (round,),
-        ).fetchone()
+        return self._query("WHERE error IS NULL AND round IS NOT ? ORDER BY made LIMIT 1", round)
+
+    def _query(self, which: str, value: str | int) -> Query | None:
+        sql = f"SELECT id, pixels, round, vector, error FROM queries {which}"
+        row = self._db.execute(sql, (value,)).fetchone()
         return None if row is None else Query(*row)
 
     def encoded(self, name: str, round: int, vector: bytes | None, error: str | None) -> None:
+        change = "UPDATE queries SET round = ?, vector = ?, error = ? WHERE id = ?"
         with self._store.transaction():
-            self._db.execute(
-                "UPDATE queries SET round = ?, vector = ?, error = ? WHERE id = ?",
-                (round, vector, error, name),
-            )
+            self._db.execute(change, (round, vector, error, name))
 
 
 def _version_in_header(path: Path) -> int:

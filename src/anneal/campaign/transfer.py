@@ -27,16 +27,14 @@ def read_answers(campaign: Campaign, file: Path) -> int:
     number = campaign.rounds.current
     events: dict[tuple[int, int, str], Event] = {}
     for line, row in _rows(file):
-        a = _image(row.get("a"), ids, file, line)
-        b = _image(row.get("b"), ids, file, line)
+        a = _image(row.get("a"), ids, line)
+        b = _image(row.get("b"), ids, line)
         verdict = str(row.get("verdict") or "").strip().casefold()
         if verdict not in VERDICTS:
             known = ", ".join(VERDICTS)
-            raise UsageError(
-                f"{file}, line {line}: {verdict!r} is not a verdict; use {known}. Nothing was imported."
-            )
+            raise UsageError(f"{line}: {verdict!r} is not a verdict; use {known}. Nothing was imported.")
         if a == b:
-            raise UsageError(f"{file}, line {line} pairs an image with itself. Nothing was imported.")
+            raise UsageError(f"{line} pairs an image with itself. Nothing was imported.")
         who = str(row.get("annotator") or "import")
         pair = (min(a, b), max(a, b))
         events[*pair, who] = Event(*pair, VERDICTS[verdict], who, "", number, Purpose.IMPORTED)
@@ -72,8 +70,8 @@ def _is_json(file: Path) -> bool:
     return file.suffix.lower() == ".jsonl"
 
 
-def _rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, its columns)"""
+def _rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(the file and the line, as a message names them; the line's columns)"""
     try:
         text = file.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
@@ -91,22 +89,20 @@ def _rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                     row = None
                 if not isinstance(row, dict):
                     raise UsageError(f"{file}, line {number} is not a JSON object. Nothing was imported.")
-                yield number, row
+                yield f"{file}, line {number}", row
         return
     reader = csv.DictReader(io.StringIO(text, newline=""))
-    missing = {"a", "b", "verdict"} - set(reader.fieldnames or [])
+    missing = ", ".join(sorted({"a", "b", "verdict"} - set(reader.fieldnames or [])))
     if missing:
-        raise UsageError(
-            f"{file} has no column {', '.join(sorted(missing))}: its header is a,b,verdict,annotator."
-        )
+        raise UsageError(f"{file} has no column {missing}: its header is a,b,verdict,annotator.")
     try:
         for row in reader:
-            yield reader.line_num, row
+            yield f"{file}, line {reader.line_num}", row
     except csv.Error as error:  # after a quote that is never closed, say
         raise UsageError(f"{file}, line {reader.line_num}: {error}. Nothing was imported.") from None
 
 
-def _image(value: Any, ids: dict[str, int], file: Path, line: int) -> int:
+def _image(value: Any, ids: dict[str, int], line: str) -> int:
     given = "" if value is None else str(value)
     name = given.strip()
     for one in (given, name):
@@ -114,4 +110,4 @@ def _image(value: Any, ids: dict[str, int], file: Path, line: int) -> int:
             return ids[one]
     if name.isascii() and name.isdigit() and len(name) < 19 and int(name) < len(ids):
         return int(name)
-    raise UsageError(f"{file}, line {line}: {name!r} is not an image of this archive. Nothing was imported.")
+    raise UsageError(f"{line}: {name!r} is not an image of this archive. Nothing was imported.")

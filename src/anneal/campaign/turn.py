@@ -42,9 +42,7 @@ class Training:
     length: int = 1  # times as long as the recipe says
     gamma: float = 0.03  # weight of BCGUE's classifier in the loss
     widths: tuple[int, int] = (64, 32)  # of its first two layers
-    space: str = (
-        "search"  # where pairs are compared to be asked: search (as retrieval does), backbone or head
-    )
+    space: str = "search"  # where pairs to ask are compared: search (as retrieval does), backbone or head
     classes: bool = False  # a softmax on the class labels too
     metric: bool = True  # the metric loss; without it the softmax alone
 
@@ -86,9 +84,8 @@ def begin(
     if len(images) < 2:
         raise UsageError("A campaign needs at least two images.")
     strategy = chosen(settings) if strategy is None else strategy
-    frozen = encode.inputs(archive, backbone, "head", watch("encoding"), settings.views)
+    vectors = unit(encode.inputs(archive, backbone, "head", watch("encoding"), settings.views))
     encode.inputs(archive, backbone, cast(Depth, settings.depth), watch("encoding"), settings.views)  # stored
-    vectors = unit(frozen)
     known = none(len(vectors), Answers.none()).relations
     files = Round.of(folder, FROZEN)
     files.save_space(vectors, heldout.query_results(vectors, images, settings.rng(Stream.QUERIES)))
@@ -113,10 +110,13 @@ def turn(
     rounds = campaign.rounds
     number = rounds.current
     record = _new_record(campaign, number)  # before the answers are read: later ones are news
-    _refuse_without_answers(campaign)
+    if not len(campaign.known().members):
+        raise UsageError(
+            "There is nothing to learn from: no pair is similar or dissimilar. Answer some questions first."
+        )
     seconds: dict[str, float] = {}
     network = backbone or backbones.load(campaign.settings.backbone)
-    learned = learn(campaign, network, training or Training(), number, seconds, watch)
+    learned = learn(campaign, network, training or Training(), seconds, watch)
     choosing = watch("choosing")
     choosing(0, 1)
     files = rounds.files(number)
@@ -151,19 +151,15 @@ def turn(
 
 
 def learn(
-    campaign: Campaign,
-    backbone: Backbone,
-    training: Training,
-    number: int,
-    seconds: dict[str, float],
-    watch: Watch = unwatched,
+    campaign: Campaign, backbone: Backbone, training: Training, seconds: dict[str, float], watch: Watch
 ) -> Learned:
     """Infer what the answers imply, fit the encoder to it, embed every image."""
     settings = campaign.settings
     depth = cast(Depth, settings.depth)
-    rng = settings.rng(Stream.FIT, number)
+    rng = settings.rng(Stream.FIT, campaign.rounds.current)
     stored = encode.inputs(campaign.archive(), backbone, depth, watch("encoding"), settings.views)
-    frozen = _frozen(campaign)
+    files = campaign.rounds.files(FROZEN)
+    frozen = files.vectors() if files.has_vectors else None
     with timed(seconds, "infer"):
         evidence = campaign.evidence()
         known = evidence.closure.relations
@@ -222,14 +218,6 @@ def encode_images(
     return encode.query(pixels, backbone, cast(Depth, settings.depth), encoder, settings.views)
 
 
-def _refuse_without_answers(campaign: Campaign) -> None:
-    if not len(campaign.known().members):
-        raise UsageError(
-            f"There is nothing to learn from in {campaign.folder} yet: no pair has been judged similar or "
-            "dissimilar. Answer some questions first."
-        )
-
-
 def _new_record(campaign: Campaign, number: int) -> Record:
     """The record of a round that begins now, with what the answers so far have cost."""
     log = campaign.log()
@@ -238,11 +226,6 @@ def _new_record(campaign: Campaign, number: int) -> Record:
     minutes = round(log.looked / 60_000, 2)
     answers = log.given + len(labels)
     return Record(number, log.newest, number, answers=answers, bits=round(bits, 1), minutes=minutes)
-
-
-def _frozen(campaign: Campaign) -> Floats | None:
-    files = campaign.rounds.files(FROZEN)
-    return files.vectors() if files.has_vectors else None
 
 
 def _membership(

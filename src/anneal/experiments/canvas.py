@@ -13,10 +13,18 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from anneal.experiments.colours import CAR, GROUND, LEAF, ROOF, SHADOW, TAR, WHITE, Colour
 from anneal.pairs import Floats
 
 Points = NDArray[np.complexfloating[Any, Any]]
+Colour = tuple[int, ...]  # red, green, blue, and for some an opacity, each from 0 to 255
+
+GROUND = ((92, 110, 66), (116, 124, 76), (74, 92, 60), (142, 134, 92), (156, 140, 108))
+LEAF = ((58, 82, 44), (44, 70, 46), (78, 92, 48), (96, 88, 48), (66, 78, 60))
+TAR = ((92, 92, 94), (118, 116, 114), (74, 76, 80), (142, 138, 132))
+ROOF = ((150, 86, 66), (122, 70, 58), (112, 108, 106), (84, 84, 90), (168, 154, 138))
+CAR = ((236, 236, 236), (40, 42, 46), (150, 152, 156), (140, 38, 36), (44, 66, 116))
+WHITE = (228, 226, 216)
+SHADOW = (8, 12, 24, 120)
 
 
 @dataclass(frozen=True)

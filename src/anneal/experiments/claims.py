@@ -21,9 +21,8 @@ class Reported:
     scores: dict[str, float]
     early: tuple[int, int, int]  # the first and the last budget of MGUE's lead over BCGUE, and its points
     converges: dict[str, int]  # bits at which a player reaches the upper bound
+    # player, other, bits, needed: with ``needed`` it has the other's score at ``bits`` (None: the last)
     overtakes: tuple[tuple[str, str, int | None, int], ...]
-    """(player, other player, bits, needed): with ``needed`` bits the player reaches the score that the
-    other has with ``bits``. None stands for the other's last budget."""
 
 
 PAPER = {
@@ -71,13 +70,13 @@ def _early(by_player: Mapping[str, Curve], paper: Reported) -> Line | None:
 
 
 def _order(by_player: Mapping[str, Curve], paper: Reported) -> Line | None:
-    pairs = [("mgue", "cal"), ("bcgue", "cal"), ("cal", "random")]
-    pairs = [pair for pair in pairs if set(pair) <= set(by_player)]
-    if ("mgue", "cal") not in pairs:
+    if not {"mgue", "cal"} <= set(by_player):
         return None
     outcome = CONFIRMED
     evidence = []
-    for name, other_name in pairs:
+    for name, other_name in (("mgue", "cal"), ("bcgue", "cal"), ("cal", "random")):
+        if not {name, other_name} <= set(by_player):
+            continue
         curve = by_player[name]
         other = by_player[other_name]
         n = min(len(curve.bits), len(other.bits))

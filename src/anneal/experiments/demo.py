@@ -21,17 +21,15 @@ from anneal.watch import Watch, unwatched
 PER_KIND = 40
 PX = 128
 ROUNDS = 5
-STRATEGIES = ("place", "random")
 
 
 def run(folder: Path, seed: int, watch: Watch = unwatched, tell: Tell = untold) -> list[Row]:
     """Draw the archive (once), play place against random, draw ``curve.png`` and ``retrieval.png``."""
     source = scenes.drawn(folder / "archive", PER_KIND, seed, PX)
     archive = open_archive(source, PX, folder / "cache", watch("reading"))
-    players = {
-        name: Player(Settings(px=PX, per_round=90, seed=seed, strategy=name, heldout=0.0), ROUNDS)
-        for name in STRATEGIES
-    }
+    players = {}
+    for name in ("place", "random"):
+        players[name] = Player(Settings(px=PX, per_round=90, seed=seed, strategy=name, heldout=0.0), ROUNDS)
     rows = simulate(archive, players, folder, trials=1, jobs=len(players), watch=watch, tell=tell)
 
     campaign = Campaign.open(folder / "trials" / "place-0")
@@ -52,7 +50,6 @@ def _panel(archive: Archive, spaces: dict[str, Floats], queries: Ids, path: Path
             ids, _ = nearest_images(vectors, np.asarray(vectors[query]), 8, [query])
             own = archive.labels[query]
             heads.append((archive.pixels[query], f"{own}\n{when}"))
-            results.append(
-                [(archive.pixels[i], archive.labels[i], archive.labels[i] == own) for i in ids.tolist()]
-            )
+            labels = [(i, archive.labels[i]) for i in ids.tolist()]
+            results.append([(archive.pixels[i], label, label == own) for i, label in labels])
     plots.panel(heads, results, path, "drawn scenes: the query, then its 8 nearest; wrong ones framed red")

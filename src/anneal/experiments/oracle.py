@@ -1,7 +1,4 @@
-"""The oracle: it knows the class of every image, answers in a person's place, and scores the search.
-
-The learner sees what the oracle answers and nothing else.
-"""
+"""The oracle: it knows the class of every image, answers in a person's place, and scores the search."""
 
 from __future__ import annotations
 
@@ -37,8 +34,7 @@ class Oracle:
         unlabelled = int((classes < 0).sum())
         if unlabelled:
             raise UsageError(
-                f"The oracle needs the class of every image and {unlabelled} have none: put the images "
-                "in one folder per class, or give a manifest with a column 'class'."
+                f"The oracle needs every image's class and {unlabelled} have none: give one folder per class."
             )
         names = tuple(sorted(set(archive.labels)))
         if len(names) < 2:
@@ -86,15 +82,13 @@ def split_of(archive: Archive, seed: int) -> Split:
     if not all(len(part) for part in parts):
         sizes = ", ".join(str(len(part)) for part in parts)
         raise UsageError(
-            f"Of {len(archive)} images training, validation and test would get {sizes}: each must have "
-            "some. Ten images are the least, or a manifest that names all three splits."
+            f"Training, validation and test would get {sizes} images: each must have some. Give ten or more."
         )
     return Split(*parts)
 
 
 def inner_split(archive: Archive, seeds: Iterable[int], seed: int) -> Split:
-    """A split of the images that all of these seeds train on. Settings are chosen here: no image is a query
-    or a result of any of the seeds' own splits."""
+    """A split of the images that all of these seeds train on: for choosing settings without test images."""
     splits = [split_of(archive, other) for other in seeds]
     times = np.bincount(np.concatenate([split.train for split in splits]))
     always = np.flatnonzero(times == len(splits))
@@ -115,10 +109,9 @@ def score(vectors: Floats, split: Split, classes: Ids) -> dict[str, float]:
     relevant = classes[results] == own[:, None]
     total = (own[:, None] == classes[split.test][None, :]).sum(axis=1)
     meanings: tuple[metrics.Meaning, ...] = ("min", "hits", "all")
-    scores = {
-        f"map5_{meaning}": metrics.mean(metrics.average_precision(relevant, total, meaning))
-        for meaning in meanings
-    }
+    scores = {}
+    for meaning in meanings:
+        scores[f"map5_{meaning}"] = metrics.mean(metrics.average_precision(relevant, total, meaning))
     p5 = metrics.precision(relevant, total)
     by_class = [p5[own == c] for c in np.unique(own)]
     means = [metrics.mean(some) for some in by_class if np.isfinite(some).any()]

@@ -74,9 +74,8 @@ class Base:
 
     def cold_player(self, strategy: str, noise: float = 0.0, ablation: str = "", **settings: Any) -> Player:
         """From nothing."""
-        own = replace(self.settings, strategy=strategy, **settings)
-        training = training_of(strategy, self.training)
-        return Player(own, self.rounds - 1, "cold", noise, training, ablation)
+        labelled = self.player(strategy, **settings)
+        return replace(labelled, rounds=self.rounds - 1, start="cold", noise=noise, ablation=ablation)
 
 
 def training_of(strategy: str, base: Training | None = None) -> Training:
@@ -106,12 +105,9 @@ def comparison(base: Base) -> Players:
     """All strategies, and the upper bound: all classes at once, trained as long as the others in total."""
     names = [name for name in report.ASKED if name != "cal-metric" or base.training.recipe != "paper"]
     length = base.preset.rounds + 1 if base.settings.restart == "warm" else 1
-    upper = Player(
-        replace(base.settings, strategy="mgue", closure="full"),
-        0,
-        f"labelled:{base.train}",
-        training=replace(base.training, length=length),
-    )
+    settings = replace(base.settings, strategy="mgue", closure="full")
+    training = replace(base.training, length=length)
+    upper = Player(settings, 0, f"labelled:{base.train}", training=training)
     return {**{name: base.player(name) for name in names}, "upper": upper}
 
 
@@ -206,16 +202,9 @@ def settings_of(mode: str, preset: Preset, cold: bool, **changed: Any) -> tuple[
     if not cold:
         base |= {"strategy": "mgue", "share": 0.0, "recheck": 0.0, "pseudo_labels": 0.0}
     if mode == "paper":
-        base |= {
-            "backbone": "resnet-18",
-            "depth": "full",
-            "head": "paper",
-            "views": 1,
-            "px": 64,  # the paper's size is not stated; at 64 px a round of training takes minutes here
-            "closure": "single",
-            "loss": "contrastive",
-            "restart": "cold",
-        }
+        base |= {"backbone": "resnet-18", "depth": "full", "head": "paper", "views": 1}
+        base |= {"closure": "single", "loss": "contrastive", "restart": "cold"}
+        base["px"] = 64  # the paper's size is not stated; at 64 px a round of training takes minutes here
     if preset.px is not None:
         base["px"] = preset.px
     given = {name: value for name, value in changed.items() if value is not None}
@@ -299,17 +288,15 @@ BEYOND = {
     "cal-metric": "class labels (CAL)",
     "random": "random pairs",
 }
+DIVERSE = {
+    "mgue": "MGUE with k-means",
+    "bcgue": "BCGUE with k-means",
+    "mgue-flat-3": "MGUE without",
+    "bcgue-flat": "BCGUE without",
+}
 FIGURES = {
     "lambda": ("MGUE without diversity", {f"mgue-flat-{lam}": f"λ = {lam}" for lam in LAMBDAS}),
-    "diversity": (
-        "diversity by k-means",
-        {
-            "mgue": "MGUE with k-means",
-            "bcgue": "BCGUE with k-means",
-            "mgue-flat-3": "MGUE without",
-            "bcgue-flat": "BCGUE without",
-        },
-    ),
+    "diversity": ("diversity by k-means", DIVERSE),
     "comparison": ("comparison", LABELS),
 }
 """The title of each figure, and the players in it with their label."""
@@ -346,8 +333,7 @@ def _mean_score(rows: Sequence[Row], player: str) -> float | None:
 
 
 def panel(archive: Archive, preset: Preset, trials: Sequence[Trial], number: int, out: Path) -> None:
-    """The paper's retrieval figure: the first query of a class in the first trial, and its nearest under each
-    player after the round whose budget is nearest to the preset's."""
+    """The paper's retrieval figure: a query of the preset's class, and its nearest for each player."""
     oracle = Oracle.of(archive)
     split = split_of(archive, trials[0].player.settings.seed)
     query = oracle.first_query(split, preset.kind)
@@ -360,7 +346,7 @@ def panel(archive: Archive, preset: Preset, trials: Sequence[Trial], number: int
         right = [bool(oracle.classes[i] == oracle.classes[query]) for i in ids]
         heads.append((archive.pixels[query], f"{trial.name}, {bits} bits\n{sum(right)} of {len(ids)} right"))
         results.append(
-            [(archive.pixels[i], archive.labels[i], good) for i, good in zip(ids, right, strict=True)]
+            [(archive.pixels[i], archive.labels[i], archive.labels[i] == preset.kind) for i in ids]
         )
     title = f"{preset.title}: a query of class {preset.kind} and its nearest; wrong ones framed red"
     for ending in ("png", "pdf"):

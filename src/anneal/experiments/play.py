@@ -17,6 +17,7 @@ from anneal.campaign.questions import next_question
 from anneal.campaign.rounds import Record
 from anneal.campaign.turn import Learned, Training, begin, turn
 from anneal.errors import UsageError
+from anneal.experiments.curves import Row
 from anneal.experiments.oracle import NAME, Oracle, Split, score
 from anneal.method import placing
 from anneal.method.diversity import DIVERSITIES
@@ -26,20 +27,15 @@ from anneal.method.strategies import Strategy, chosen, mgue
 from anneal.network.backbones import Backbone
 from anneal.pairs import Answers, Pairs, Verdict
 from anneal.settings import Settings, Stream
-from anneal.watch import Watch, unwatched
 
-ABLATIONS: dict[str, Callable[[Settings], dict[str, Any]]] = {
-    "no-joins": lambda settings: {"plan": partial(placing.plan, join=False)},
-    "doubt-alone": lambda settings: {"plan": partial(placing.plan, soon=False)},
-    "own-doubt": lambda settings: {"plan": partial(placing.plan, neighbourhood=False)},
-    "pair-vector-sum": lambda settings: _pair_vector(settings, "kmeans-sum"),
-    "pair-vector-product": lambda settings: _pair_vector(settings, "kmeans-product"),
+ABLATIONS: dict[str, Callable[[Settings], Callable[..., Agenda]]] = {
+    "no-joins": lambda own: partial(placing.plan, join=False),
+    "doubt-alone": lambda own: partial(placing.plan, soon=False),
+    "own-doubt": lambda own: partial(placing.plan, neighbourhood=False),
+    "pair-vector-sum": lambda own: partial(mgue, settings=own, diversity=DIVERSITIES["kmeans-sum"]),
+    "pair-vector-product": lambda own: partial(mgue, settings=own, diversity=DIVERSITIES["kmeans-product"]),
 }
-"""Changes of a strategy's functions that only experiments make."""
-
-
-def _pair_vector(settings: Settings, name: str) -> dict[str, Any]:
-    return {"plan": partial(mgue, settings=settings, diversity=DIVERSITIES[name])}
+"""Plans that only experiments make, from a strategy's settings."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +51,7 @@ class Player:
 
     def __post_init__(self) -> None:
         if self.noise and self.labeller is not None:
-            raise UsageError(
-                f"--noise is for answers on pairs, and {self.settings.strategy} asks for classes."
-            )
+            raise UsageError(f"--noise is for answers on pairs: {self.settings.strategy} asks for classes.")
         if not 0 <= self.noise < 0.5:
             raise UsageError(f"--noise {self.noise}: give the share of wrong answers, from 0 to below 0.5.")
         if self.rounds < 0:
@@ -75,7 +69,7 @@ class Player:
         if self.labeller is not None:
             return Strategy(self.settings.strategy, lambda *_: Agenda(), lambda *_: Pairs.none())
         strategy = chosen(self.settings)
-        return replace(strategy, **ABLATIONS[self.ablation](self.settings)) if self.ablation else strategy
+        return replace(strategy, plan=ABLATIONS[self.ablation](self.settings)) if self.ablation else strategy
 
     @property
     def labelled(self) -> int:
@@ -92,8 +86,7 @@ class Player:
 
     def about(self) -> dict[str, Any]:
         """The player as JSON gives it back: lists for tuples."""
-        about: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        return about
+        return dict(json.loads(json.dumps(asdict(self))))
 
     def open(self, folder: Path, archive: Archive, split: Split, backbone: Backbone) -> Campaign:
         """The player's campaign in a folder, to go on with; made if there is none."""
@@ -131,18 +124,16 @@ def play(
     oracle: Oracle,
     split: Split,
     backbone: Backbone,
-    watch: Watch = unwatched,
     pinned: Collection[int] = (),
 ) -> Iterator[Record]:
-    """Play to the last round; yields the record of each, with its row of the curve. Rounds that were played
-    before are read, not played again. A round that was stopped goes on where it was. The models that served
-    after the ``pinned`` rounds are kept."""
+    """Play to the last round; yields the record of each, with its row of the curve. What was played before is
+    read, not played again. The models that served after the ``pinned`` rounds are kept."""
     yield from campaign.rounds.records()[: player.rounds + 1]
     while campaign.rounds.current <= player.rounds:
         _teach(campaign, player, oracle)
         finish = partial(_finish_round, campaign, player, oracle, split)
         served = [record.serving for record in campaign.rounds.records() if record.number in pinned]
-        turn(campaign, backbone, watch, training=player.training, pinned={*pinned, *served}, then=finish)
+        turn(campaign, backbone, training=player.training, pinned={*pinned, *served}, then=finish)
         yield campaign.rounds.records()[-1]
 
 
@@ -162,30 +153,24 @@ def _teach(campaign: Campaign, player: Player, oracle: Oracle) -> None:
         given = campaign.log().news(campaign.rounds.seen)
         raise UsageError(
             f"Round {campaign.rounds.current} of {settings.strategy} was to ask {settings.per_round} pairs "
-            f"but only {given} were still unknown: ask for fewer with --per-round or --rounds. The rounds "
-            "before it are kept."
+            f"but only {given} were still unknown: lower --per-round or --rounds. Earlier rounds are kept."
         )
 
 
 def _give_first_labels(campaign: Campaign, player: Player, oracle: Oracle) -> None:
     settings = campaign.settings
-    if player.labelled:
-        if player.labelled > len(campaign.images):
-            raise UsageError(
-                f"--start labelled:{player.labelled} wants more images than the {len(campaign.images)} of "
-                "the training split."
-            )
-        rng = settings.rng(Stream.FIRST_LABELS)
-        images = rng.choice(campaign.images, player.labelled, replace=False)
-        campaign.label(oracle.labels(images), NAME, settings.strategy)
-    else:
-        snapshot = Snapshot(campaign.rounds.vectors(), campaign.images, campaign.known())
-        _give_labels(campaign, player, oracle, snapshot, Labels(np.empty(0, dtype=np.int64)))
+    train = campaign.images
+    if not player.labelled:
+        snapshot = Snapshot(campaign.rounds.vectors(), train, campaign.known())
+        return _label(campaign, player, oracle, snapshot, Labels(np.empty(0, dtype=np.int64)))
+    if player.labelled > len(train):
+        raise UsageError(f"--start {player.start} wants more images than the {len(train)} of training.")
+    images = settings.rng(Stream.FIRST_LABELS).choice(train, player.labelled, replace=False)
+    campaign.label(oracle.labels(images), NAME, settings.strategy)
+    return None
 
 
-def _give_labels(
-    campaign: Campaign, player: Player, oracle: Oracle, snapshot: Snapshot, labels: Labels
-) -> None:
+def _label(campaign: Campaign, player: Player, oracle: Oracle, snapshot: Snapshot, labels: Labels) -> None:
     """Class labels for the images the labeller chooses: as many as a round's bits pay for."""
     assert player.labeller is not None
     settings = campaign.settings
@@ -201,12 +186,10 @@ def _finish_round(campaign: Campaign, player: Player, oracle: Oracle, split: Spl
     record = campaign.rounds.records()[-1]
     campaign.rounds.save(replace(record, curve=_curve_row(campaign, oracle, split, learned, record)))
     if player.labeller is not None:
-        _give_labels(campaign, player, oracle, learned.snapshot, learned.labels)
+        _label(campaign, player, oracle, learned.snapshot, learned.labels)
 
 
-def _curve_row(
-    campaign: Campaign, oracle: Oracle, split: Split, learned: Learned, record: Record
-) -> dict[str, Any]:
+def _curve_row(campaign: Campaign, oracle: Oracle, split: Split, learned: Learned, record: Record) -> Row:
     log = campaign.log()
     labels = len(campaign.store.labels())
     snapshot = learned.snapshot
@@ -214,7 +197,7 @@ def _curve_row(
     if record.number == 0 and not this_round.any():
         this_round = snapshot.rounds < 0  # pairs that the first labels stand for
     verdicts = snapshot.answers.verdicts[this_round]
-    similar = np.mean(verdicts == Verdict.SIMILAR) if len(verdicts) else ""
+    similar = round(float(np.mean(verdicts == Verdict.SIMILAR)), 4) if len(verdicts) else ""
     asked = snapshot.rounds >= 0
     given = Answers(snapshot.answers.pairs[asked], snapshot.answers.verdicts[asked])
     return {
@@ -223,7 +206,7 @@ def _curve_row(
         "bits": round(log.given + labels * oracle.bits_per_label),
         "answers": log.given + labels,
         "implied": int(snapshot.known.implied(given)),
-        "similar_share": round(float(similar), 4) if similar != "" else "",
+        "similar_share": similar,
         "threshold": round(record.threshold, 4),
         **score(campaign.rounds.vectors(), split, oracle.classes),
     }

@@ -91,8 +91,7 @@ def reach_table(by_player: Mapping[str, Curve], scores: Sequence[float]) -> str:
 
 
 def choice_table(by_player: Mapping[str, Curve]) -> str:
-    """Each variant at the budgets of the first player, interpolated where its own differ. The lead is the
-    mean over the shared budgets, against the plain strategy, with its deviation over the trials."""
+    """Each variant at the first player's budgets, and its mean lead over the plain strategy."""
     players = {name: curve for name, curve in by_player.items() if name not in LEVELS and len(curve.bits) > 1}
     if not players:
         return "Not played yet."

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from filelock import FileLock
 from joblib.externals.loky import get_reusable_executor
 from threadpoolctl import threadpool_limits
@@ -95,6 +96,9 @@ class Trial:
         curve = {**(record.curve or {}), "player": self.name, "trial": self.number}
         return {name: curve.get(name, "") for name in COLUMNS}
 
+    def times(self, record: Record) -> Row:
+        return {"player": self.name, "trial": self.number, "round": record.number, **record.seconds}
+
     def vectors(self, number: int) -> Floats:
         """Every image in the space that served after a round, if that round was pinned or is recent."""
         campaign = Campaign.open(self.folder, self.player.strategy)
@@ -114,27 +118,19 @@ def trials_of(
     inner: bool = False,
     pinned: Mapping[str, Collection[int]] | None = None,
 ) -> list[Trial]:
-    return [
-        Trial(
-            name,
-            player.with_seed(player.settings.seed + number),
-            number,
-            inner,
-            out,
-            archive.root,
-            archive.folder,
-            tuple((pinned or {}).get(name, ())),
-        )
-        for number in range(trials)
-        for name, player in players.items()
-    ]
+    todo = []
+    for number in range(trials):
+        for name, player in players.items():
+            seeded = player.with_seed(player.settings.seed + number)
+            kept = tuple((pinned or {}).get(name, ()))
+            todo.append(Trial(name, seeded, number, inner, out, archive.root, archive.folder, kept))
+    return todo
 
 
 def run(
     archive: Archive, trials: Sequence[Trial], jobs: int, watch: Watch = unwatched, tell: Tell = untold
 ) -> list[Row]:
-    """Play every trial, ``jobs`` at a time, from where it stands. ``curve.csv`` and ``seconds.csv`` grow with
-    each round. What other players have left there stays."""
+    """Play every trial, ``jobs`` at a time, from where it stands. Its files grow with each round."""
     oracle = Oracle.of(archive)
     out = trials[0].out
     settings = trials[0].player.settings
@@ -156,11 +152,7 @@ def run(
         for played in _played(trials, jobs, watch, tell):
             rows = [trial.row(record) for trial, records in played.items() for record in records]
             _update(out / "curve.csv", [*untrained, *rows], COLUMNS, order)
-            times = [
-                {"player": trial.name, "trial": trial.number, "round": record.number, **record.seconds}
-                for trial, records in played.items()
-                for record in records
-            ]
+            times = [trial.times(record) for trial, records in played.items() for record in records]
             _update(out / "seconds.csv", times, (*KEY, *STEPS), order)
     return read(out / "curve.csv")
 
@@ -210,8 +202,6 @@ def _start_process(parent: int) -> None:
 
 def _play(trial: Trial) -> None:
     """One trial from where it stands to its end, in one thread."""
-    import torch
-
     torch.set_num_threads(1)
     settings = trial.player.settings
     with threadpool_limits(1):
@@ -235,7 +225,8 @@ def _backbone(name: str) -> Backbone:
 def _about(archive: Archive, oracle: Oracle, trials: Sequence[Trial]) -> dict[str, Any]:
     """``run.json``: what was played on which images, with which versions."""
     first = trials[0].player.settings
-    about: dict[str, Any] = {
+    packages = ("anneal", "numpy", "scipy", "scikit-learn", "torch", "transformers", "pillow")
+    about = {
         "archive": {
             "name": archive.root.name,
             "images": len(archive),
@@ -248,21 +239,14 @@ def _about(archive: Archive, oracle: Oracle, trials: Sequence[Trial]) -> dict[st
         "seed": first.seed,
         "trials": 1 + max(trial.number for trial in trials),
         "players": {trial.name: trial.player.about() for trial in trials if trial.number == 0},
-        "versions": versions(),
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in packages},
     }
-    plain: dict[str, Any] = json.loads(json.dumps(about))
-    return plain
-
-
-def versions() -> dict[str, str]:
-    packages = ("anneal", "numpy", "scipy", "scikit-learn", "torch", "transformers", "pillow")
-    return {"python": platform.python_version()} | {name: version(name) for name in packages}
+    return dict(json.loads(json.dumps(about)))
 
 
 @contextmanager
 def _locked_and_merged(out: Path, about: dict[str, Any]) -> Iterator[None]:
-    """Nobody else writes here. What is here comes from the same images, network and seed, and its players
-    have the same settings. Players of an earlier run stay beside those of this one."""
+    """Lock ``out``. Refuse it if it holds another run; else add the players it has to ``about``."""
     with explain_disk_errors(out):
         out.mkdir(parents=True, exist_ok=True)
     with FileLock(out / "run.lock"):
@@ -275,9 +259,8 @@ def _locked_and_merged(out: Path, about: dict[str, Any]) -> Iterator[None]:
             for name, player in about["players"].items():
                 earlier = before["players"].get(name, player)
                 if changed := changes(earlier, player):
-                    raise UsageError(
-                        f"{out} holds {name} with another {', '.join(changed)}: give a new --out."
-                    )
+                    what = ", ".join(changed)
+                    raise UsageError(f"{out} holds {name} with another {what}: give a new --out.")
                 player["rounds"] = max(player["rounds"], earlier["rounds"])
             about["players"] = {**before["players"], **about["players"]}
             about["trials"] = max(about["trials"], before["trials"])
@@ -313,8 +296,7 @@ def to_csv(rows: Iterable[Row], columns: Sequence[str]) -> str:
 def _write_split(path: Path, archive: Archive, split: Split) -> None:
     """A manifest: in the archive's folder it gives anyone the same three parts."""
     part = {int(i): name for name in SPLITS for i in getattr(split, name)}
-    rows = [
-        {"path": archive.paths[i], "class": archive.labels[i], "split": name}
-        for i, name in sorted(part.items())
-    ]
+    rows = []
+    for i, name in sorted(part.items()):
+        rows.append({"path": archive.paths[i], "class": archive.labels[i], "split": name})
     write_text(path, to_csv(rows, ("path", "class", "split")))

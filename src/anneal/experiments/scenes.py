@@ -14,8 +14,11 @@ import numpy as np
 from numpy.random import Generator
 from PIL import Image, ImageDraw, ImageFilter
 
-from anneal.experiments.canvas import Canvas, box, noise, shade, tone
-from anneal.experiments.colours import CROP, GROUND, LEAF, ROOF, SAND, SHADOW, TAR, WATER, WHITE
+from anneal.experiments.canvas import GROUND, LEAF, ROOF, SHADOW, TAR, WHITE, Canvas, box, noise, shade, tone
+
+CROP = (*GROUND, (176, 164, 104), (120, 90, 66), (96, 132, 62), (150, 112, 84), (188, 178, 140))
+WATER = ((44, 74, 92), (58, 88, 84), (84, 94, 72), (34, 56, 70), (82, 108, 124))
+SAND = ((206, 190, 152), (190, 172, 136), (222, 210, 184), (172, 156, 128))
 
 
 def _spans(canvas: Canvas, rng: Generator, mean: float) -> list[tuple[float, float]]:

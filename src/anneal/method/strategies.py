@@ -100,7 +100,7 @@ def mgue_threshold(snapshot: Snapshot, settings: Settings) -> float:
     if not moments.complete:
         return float("nan")
     if settings.threshold == "moments":
-        return uncertainty.mgue_threshold(moments, settings.lam)
+        return uncertainty.alpha_t(moments, settings.lam)
     answers = snapshot.answers
     settled = answers.verdicts != Verdict.UNSURE
     s = pairwise(snapshot.vectors, answers.pairs[settled])

@@ -46,7 +46,7 @@ def _mean_std(total: Floats) -> tuple[float, float]:
     return mean, float(np.sqrt(max(square - mean**2, 0.0)))
 
 
-def mgue_threshold(m: Moments, lam: float) -> float:
+def alpha_t(m: Moments, lam: float) -> float:
     """α_t = (μ_sim + μ_dsim − λ(σ_sim − σ_dsim)) / 2"""
     shift = lam * (m.std_similar - m.std_dissimilar)
     return (m.mean_similar + m.mean_dissimilar - shift) / 2
