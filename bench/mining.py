@@ -15,7 +15,7 @@ import numpy as np
 
 from anneal.method.mining import cosine, mine
 from anneal.method.relations import full
-from anneal.method.uncertainty import mgue_score
+from anneal.method.uncertainty import score as uncertainty
 from anneal.pairs import Answers, Floats, Ids, Pairs
 
 SORTED = 10_000  # images: with more, sorting all pairs needs gigabytes
@@ -33,7 +33,7 @@ def main(n: int, p: int = 1476, d: int = 256, repeats: int = 3) -> None:
     similarity = cosine(vectors)
 
     def score(rows: Ids, columns: Ids) -> Floats:
-        return mgue_score(similarity(rows, columns), 0.2)
+        return uncertainty(similarity(rows, columns), 0.2)
 
     def mining() -> None:
         mine(images, score, known, p, rng)

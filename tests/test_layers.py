@@ -16,7 +16,9 @@ import anneal
 
 ROOM_OF = {
     **dict.fromkeys(("errors", "pairs", "settings", "files", "watch"), "floor"),
-    **dict.fromkeys(("cli", "console", "__main__", ""), "cli"),  # "" is the package itself: its public names
+    **dict.fromkeys(
+        ("cli", "cli_experiments", "console", "__main__", ""), "cli"
+    ),  # "" is the package itself: its public names
 }  # a folder is a room, and so is any other module
 
 MAY_IMPORT = {

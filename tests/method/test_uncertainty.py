@@ -18,13 +18,12 @@ from anneal.method.uncertainty import (
     Moments,
     PairProbability,
     alpha_t,
-    bcgue_score,
     best_cutoff,
     calibrate,
     fit_logistic,
     level_for_share,
-    mgue_score,
     moments,
+    score,
 )
 from anneal.pairs import Answers, Floats, Pairs, Verdict
 
@@ -117,15 +116,15 @@ def test_threshold_is_the_formula(lam: float) -> None:
 def test_mgue_score_is_highest_at_the_threshold() -> None:
     s = np.array([[-1.0, 0.2], [0.5, 0.9]])
     naive = [[-abs(x - 0.4) for x in row] for row in s.tolist()]
-    np.testing.assert_allclose(mgue_score(s, 0.4), naive, rtol=1e-12)
-    assert np.argsort(-mgue_score(s, 0.4), axis=None).tolist() == [2, 1, 3, 0]
+    np.testing.assert_allclose(score(s, 0.4), naive, rtol=1e-12)
+    assert np.argsort(-score(s, 0.4), axis=None).tolist() == [2, 1, 3, 0]
 
 
 def test_bcgue_score_is_highest_at_one_half() -> None:
     probability = np.array([[0.0, 0.45], [0.8, 1.0]])
     naive = [[-abs(x - 0.5) for x in row] for row in probability.tolist()]
-    np.testing.assert_allclose(bcgue_score(probability), naive, rtol=1e-12)
-    assert np.argsort(-bcgue_score(probability), axis=None)[:2].tolist() == [1, 2]
+    np.testing.assert_allclose(score(probability, 0.5), naive, rtol=1e-12)
+    assert np.argsort(-score(probability, 0.5), axis=None)[:2].tolist() == [1, 2]
 
 
 # ---- the logistic curve of the verdicts, the level to ask at, the best cutoff

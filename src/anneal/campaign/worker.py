@@ -39,8 +39,10 @@ def run(folder: Path) -> None:
             continue  # another worker is there, perhaps about to end
     if not stop.is_set():
         with lock:
-            threading.Thread(target=_encode_queries, args=(folder, stop), daemon=True).start()
+            encoding = threading.Thread(target=_encode_queries, args=(folder, stop), daemon=True)
+            encoding.start()
             _take_turns(folder, stop)
+            encoding.join()  # a thread that is inside torch when Python ends would abort the process
 
 
 def _watch_parent(stop: threading.Event) -> None:

@@ -120,7 +120,7 @@ def _uncertain_and_diverse(
     """The paper's two steps: the p = 4n pairs whose measure is nearest the middle, then n that differ."""
 
     def score(rows: Ids, columns: Ids) -> Floats:
-        return uncertainty.mgue_score(measure(rows, columns), middle)
+        return uncertainty.score(measure(rows, columns), middle)
 
     mined = mine(snapshot.images, score, snapshot.known, WIDEN * n, rng)
     return diversity(snapshot.vectors, mined, n, rng)

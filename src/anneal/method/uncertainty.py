@@ -104,14 +104,9 @@ def best_cutoff(s: Floats, similar: NDArray[np.bool_]) -> float:
     return float(cutoffs[best[len(best) // 2]])
 
 
-def mgue_score(s: Floats, threshold: float) -> Floats:
-    """−|s − α_t|"""
-    return np.asarray(-np.abs(s - threshold))
-
-
-def bcgue_score(probability: Floats) -> Floats:
-    """−|P − ½|"""
-    return mgue_score(probability, 0.5)
+def score(measure: Floats, middle: float) -> Floats:
+    """MGUE: −|s − α_t|; BCGUE: −|P − ½|. Higher means ask first."""
+    return np.asarray(-np.abs(measure - middle))
 
 
 @dataclass(frozen=True)
