@@ -18,7 +18,7 @@ ROOM_OF = {
     **dict.fromkeys(("errors", "pairs", "settings", "files", "watch"), "floor"),
     **dict.fromkeys(
         ("cli", "cli_experiments", "console", "__main__", ""), "cli"
-    ),  # "" is the package itself: its public names
+    ),  # "": the package
 }  # a folder is a room, and so is any other module
 
 MAY_IMPORT = {

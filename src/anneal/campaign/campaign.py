@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Self
 
@@ -57,8 +58,13 @@ class Campaign:
         except KeyError:
             raise CampaignError(f"{folder} holds a campaign that was not finished: run init again.") from None
         self.id = str(saved.get("id", ""))  # one of its own, whatever the folder is called
-        self.strategy = chosen(self.settings) if strategy is None else strategy
+        self._strategy = strategy
         self._closure = CLOSURES[self.settings.closure]
+
+    @cached_property
+    def strategy(self) -> Strategy:
+        """Found when it is first needed: a campaign can be looked at without it."""
+        return chosen(self.settings) if self._strategy is None else self._strategy
 
     def _forget(self) -> None:
         """Nothing is read yet."""

@@ -163,12 +163,13 @@ def _askable(
     again = [Question(pair, log.purpose_of_repeat(pair)) for pair in log.waiting if pair not in taken]
     second = _second_opinions(log, annotator, taken, overlap, campaign.settings.seed)
     wanted_twice = {question.pair for question in second}
+    heldout = [pair for pair in open_heldout(campaign, known) if pair not in taken]
+    leased |= {pair: Purpose.HELD_OUT for pair in shown if pair in heldout}  # their lease ran out
     mine = [
         Question(pair, leased.get(pair) or log.purpose_of_repeat(pair))
         for pair in dict.fromkeys((*shown, *leased))
         if pair not in taken and (pair in wanted_twice or _is_open(log, known, pair))
     ]
-    heldout = [pair for pair in open_heldout(campaign, known) if pair not in taken]
     answered = [row.purpose for row in log.since(campaign.rounds.seen) if is_given(row)]
     return Askable(mine, others, again, second, heldout, answered)
 
