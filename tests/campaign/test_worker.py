@@ -346,7 +346,6 @@ store.close()
 """
 
 
-@pytest.mark.xfail(strict=True, reason="store._version_in_header drops the locks of this process")
 def test_a_campaign_that_is_opened_twice_in_a_process_shares_what_it_writes(folder: Path) -> None:
     """The worker's two threads open it twice, and so does the page when it starts a machine again. A command
     that runs beside them must not take itself for the last user and remove the write-ahead log."""

@@ -1,1 +1,0 @@
-"""The guard's tests are in test_heldout.py. This file can be deleted."""
