@@ -94,7 +94,8 @@ def test_the_snippets_teach_a_flat_folder_and_search_it(
     assert len(results) == len(set(results)) == 5
     assert set(results) <= {file.name for file in photos.iterdir()} - {"harbour7.jpg"}
 
-    campaign = Campaign.open(Path("my-campaign"))
+    Path("from-python").rename("my-campaign")  # what the guide calls it
+    campaign = Campaign.open("my-campaign")
     (record,) = campaign.rounds.records()
     assert record.answers == campaign.log().given == 40
     assert len(campaign.archive()) == 32

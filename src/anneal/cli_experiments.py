@@ -68,7 +68,7 @@ def simulate(
     if as_json:
         print_json([{name: _number_or_text(value) for name, value in row.items()} for row in rows])
     else:
-        out.print(f"The curve is in {folder / 'curve.csv'} and {folder / 'curve.png'}.")
+        out.print(f"The curve is in {folder / 'curve.csv'} and {folder / 'curve.png'}.", soft_wrap=True)
 
 
 def reproduce(
@@ -121,7 +121,7 @@ def reproduce(
             only=players, watch=watch, tell=print_row,
         )  # fmt: skip
     out.print((folder / "report.md").read_text(encoding="utf-8"), markup=False, soft_wrap=True)
-    out.print(f"Curves, figures, splits and this report are in {folder}.")
+    out.print(f"Curves, figures, splits and this report are in {folder}.", soft_wrap=True)
 
 
 def demo(
