@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from blobs import PLAIN, answered, blobs, head_vectors
 
 from anneal.archive.catalog import open_archive
 from anneal.errors import CampaignError
@@ -17,6 +16,7 @@ from anneal.network import backbones, encode, model
 from anneal.network.model import Encoder, PairClassifier, Shape
 from anneal.network.train import Fit, fit
 from anneal.pairs import Pairs
+from blobs import PLAIN, answered, blobs, head_vectors
 
 
 def test_an_anchored_head_starts_from_the_frozen_geometry(rng: np.random.Generator) -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from blobs import PLAIN, QUICK, answered, blobs, head_vectors, some_known
 
 from anneal.errors import UsageError
 from anneal.method.relations import full, none
@@ -15,6 +14,7 @@ from anneal.network.losses import anchor_loss
 from anneal.network.model import Shape
 from anneal.network.train import Fit, batch, class_probabilities, fit
 from anneal.pairs import Answers, Floats, Ids, Pairs, Verdict
+from blobs import PLAIN, QUICK, answered, blobs, head_vectors, some_known
 
 
 def separation(vectors: Floats, classes: Ids) -> float:
