@@ -29,7 +29,7 @@ def run(folder: Path, seed: int, watch: Watch = unwatched, tell: Tell = untold) 
     archive = open_archive(source, PX, folder / "cache", watch("reading"))
     players = {}
     for name in ("place", "random"):
-        players[name] = Player(Settings(px=PX, per_round=90, seed=seed, strategy=name, heldout=0.0), ROUNDS)
+        players[name] = Player(Settings(px=PX, per_round=45, seed=seed, strategy=name, heldout=0.0), ROUNDS)
     rows = simulate(archive, players, folder, trials=1, jobs=len(players), watch=watch, tell=tell)
 
     campaign = Campaign.open(folder / "trials" / "place-0")
