@@ -18,9 +18,9 @@ from anneal.search import nearest_images
 from anneal.settings import Settings
 from anneal.watch import Watch, unwatched
 
-PER_KIND = 40
+PER_KIND = 50
 PX = 128
-ROUNDS = 5
+ROUNDS = 4
 
 
 def run(folder: Path, seed: int, watch: Watch = unwatched, tell: Tell = untold) -> list[Row]:
@@ -29,7 +29,7 @@ def run(folder: Path, seed: int, watch: Watch = unwatched, tell: Tell = untold) 
     archive = open_archive(source, PX, folder / "cache", watch("reading"))
     players = {}
     for name in ("place", "random"):
-        players[name] = Player(Settings(px=PX, per_round=45, seed=seed, strategy=name, heldout=0.0), ROUNDS)
+        players[name] = Player(Settings(px=PX, per_round=60, seed=seed, strategy=name, heldout=0.0), ROUNDS)
     rows = simulate(archive, players, folder, trials=1, jobs=len(players), watch=watch, tell=tell)
 
     campaign = Campaign.open(folder / "trials" / "place-0")
