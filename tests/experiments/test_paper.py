@@ -351,6 +351,6 @@ def test_the_demo_draws_a_curve_and_what_a_search_gives(
     monkeypatch.setattr(demo, "PX", 32)
     monkeypatch.setattr(demo, "ROUNDS", 0)
     rows = demo.run(tmp_path, seed=0)
-    assert [(row["player"], row["bits"]) for row in rows] == [("place", 90), ("random", 90)]
+    assert [(row["player"], row["bits"]) for row in rows] == [("place", 60), ("random", 60)]
     for name in ("curve.png", "retrieval.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
