@@ -18,9 +18,10 @@ ROWS = HERE.parent / "results" / "benchmarks.json"  # what the page is made of
 SCRIPTS = ("encoding", "mining", "training", "search", "questions", "growth", "cluster")
 HEAD = """# Benchmarks
 
-Each row comes from one run of a script in `bench/`, in which our code and the reference take turns on the same machine. A ratio is the
-reference's time divided by ours: above 1, ours is faster. It is the median of several turns, with their range in brackets. `make bench`
-runs all scripts and writes this page. Speeds depend on the machine; ratios less so.
+Each row comes from one run of a script in `bench/`, in which our code and the reference take turns on the
+same machine. A ratio is the reference's time divided by ours: above 1, ours is faster. It is the median of
+several turns, with their range in brackets. `make bench` runs all scripts and writes this page. Speeds depend
+on the machine; ratios less so.
 
 """
 

@@ -1,4 +1,4 @@
-"""What the scripts of this folder share: two pieces of work timed in turn, and the row that says how they compare.
+"""What the scripts here share: two pieces of work timed in turn, and the row that compares them.
 
 Other work on the machine slows both sides alike, so the ratio of two runs that follow each other is steadier
 than any number of seconds. A row gives the median of these ratios and their range.
