@@ -10,6 +10,7 @@ never listed one by one: relations are groups of images that are all similar, an
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +22,40 @@ from anneal.pairs import UNKNOWN, Answers, Ids, Pairs, Verdict
 REPEATED = -1  # in `Relations.blocks`: a pair that comes elsewhere, or an image with itself
 
 
+class Known(Protocol):
+    """What is known about the pairs of n images, as strategies ask for it: ``Relations``, or a closure that
+    grows with the answers (``growing``). A group is named by its smallest image."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def group(self) -> Ids: ...
+
+    @property
+    def sizes(self) -> Ids: ...
+
+    @property
+    def members(self) -> Ids: ...
+
+    def of(self, pairs: Pairs) -> NDArray[np.int8]: ...
+
+    def among(self, rows: Ids, columns: Ids) -> NDArray[np.int8]: ...
+
+    def blocks(self, images: Ids, size: int) -> Iterator[tuple[Ids, Ids, NDArray[np.int8]]]: ...
+
+    def has_relations(self, images: Ids) -> NDArray[np.bool_]: ...
+
+    def separated_from(self, image: int) -> Ids: ...
+
+    def set_aside_with(self, image: int) -> Ids: ...
+
+
 @dataclass(frozen=True)
 class Relations:
     """All that is known about the pairs of n images. ``among`` and ``of`` look pairs up."""
 
-    group: Ids  # (n,) the group of each image
-    links: csr_array  # (groups, groups) int8, symmetric: SIMILAR or DISSIMILAR between two groups
+    group: Ids  # (n,) the group of each image: its smallest image
+    links: csr_array  # (n, n) int8, symmetric: SIMILAR or DISSIMILAR between two groups
     set_aside: csr_array  # (n, n) int8, symmetric: UNSURE where a pair is unsure or contradicted
 
     def __len__(self) -> int:
@@ -68,14 +97,28 @@ class Relations:
 
     @cached_property
     def sizes(self) -> Ids:
-        """The number of images in each group."""
-        return np.bincount(self.group, minlength=self.links.shape[0]).astype(np.int64)
+        """(n,) the number of images in the group of each name; 0 where an image names none."""
+        return np.bincount(self.group, minlength=len(self)).astype(np.int64)
 
     @cached_property
     def members(self) -> Ids:
         """The images with at least one similar or dissimilar pair: what can be trained on."""
-        linked = np.diff(self.links.indptr) > 0
-        return np.flatnonzero((self.sizes[self.group] > 1) | linked[self.group])
+        return np.flatnonzero(self.has_relations(np.arange(len(self))))
+
+    def has_relations(self, images: Ids) -> NDArray[np.bool_]:
+        """Whether each image has at least one similar or dissimilar pair."""
+        group = self.group[images]
+        linked = self.links.indptr[group + 1] > self.links.indptr[group]
+        return np.asarray((self.sizes[group] > 1) | linked)
+
+    def separated_from(self, image: int) -> Ids:
+        """The groups that the image's group is dissimilar to."""
+        linked = self.links[[int(self.group[image])]]
+        return np.asarray(linked.indices[linked.data == Verdict.DISSIMILAR], dtype=np.int64)
+
+    def set_aside_with(self, image: int) -> Ids:
+        """The images whose pair with this one is unsure or contradicted."""
+        return np.asarray(self.set_aside[[image]].indices, dtype=np.int64)
 
     def count(self, verdict: Verdict) -> int:
         """The number of pairs with this verdict, answered and implied together."""
@@ -166,9 +209,10 @@ def full(n: int, answers: Answers) -> Closure:
     """Every step. The groups are the connected components of the similar answers, and a dissimilar answer
     separates two whole groups. *Inside* a component it contradicts the similar answers on a shortest path
     between its two images. All of these then count as unsure."""
-    similar = _symmetric(n, answers.given(Verdict.SIMILAR))
+    similar = symmetric(n, answers.given(Verdict.SIMILAR))
     _, component = connected_components(similar, directed=False)
-    group = np.asarray(component, dtype=np.int64)
+    _, smallest = np.unique(component, return_index=True)
+    group = np.asarray(smallest[component], dtype=np.int64)
     inside = (answers.verdicts == Verdict.DISSIMILAR) & (group[answers.pairs.a] == group[answers.pairs.b])
     rows = np.flatnonzero(inside)
     conflicts = set()
@@ -180,15 +224,15 @@ def full(n: int, answers: Answers) -> Closure:
         return Closure(consistent.relations, _contradictions(conflicts))
     separated = answers.given(Verdict.DISSIMILAR)
     group_pairs = Pairs.of(group[separated.a], group[separated.b])
-    links = _symmetric(int(group.max(initial=-1)) + 1, group_pairs, Verdict.DISSIMILAR)
-    set_aside = _symmetric(n, answers.given(Verdict.UNSURE), Verdict.UNSURE)
+    links = symmetric(n, group_pairs, Verdict.DISSIMILAR)
+    set_aside = symmetric(n, answers.given(Verdict.UNSURE), Verdict.UNSURE)
     return Closure(Relations(group, links, set_aside), ())
 
 
 CLOSURES: dict[str, Callable[[int, Answers], Closure]] = {"none": none, "single": single, "full": full}
 
 
-def _symmetric(n: int, pairs: Pairs, value: int = 1) -> csr_array:
+def symmetric(n: int, pairs: Pairs, value: int = 1) -> csr_array:
     """(n, n) int8 matrix that is ``value`` at each pair, both ways. A pair may come more than once."""
     i = np.concatenate([pairs.a, pairs.b])
     j = np.concatenate([pairs.b, pairs.a])
@@ -200,8 +244,8 @@ def _symmetric(n: int, pairs: Pairs, value: int = 1) -> csr_array:
 
 def _settled(n: int, answers: Answers) -> tuple[csr_array, csr_array]:
     """The similar and the dissimilar answers as 0/1 matrices."""
-    similar = _symmetric(n, answers.given(Verdict.SIMILAR))
-    return similar, _symmetric(n, answers.given(Verdict.DISSIMILAR))
+    similar = symmetric(n, answers.given(Verdict.SIMILAR))
+    return similar, symmetric(n, answers.given(Verdict.DISSIMILAR))
 
 
 def _one_step(similar: csr_array, dissimilar: csr_array) -> tuple[csr_array, csr_array]:
@@ -221,16 +265,16 @@ def _edges(matrix: csr_array) -> Pairs:
 def _without(matrix: csr_array, mask: csr_array) -> csr_array:
     """The matrix as 0/1, with 0 where the mask is set and on the diagonal."""
     rest = matrix.astype(np.int8) - matrix.multiply(mask).astype(np.int8)
-    return _symmetric(matrix.shape[0], _edges(csr_array(rest)))
+    return symmetric(matrix.shape[0], _edges(csr_array(rest)))
 
 
 def _ungrouped(answers: Answers, similar: csr_array, dissimilar: csr_array, contradicted: Pairs) -> Relations:
     """Relations in which each image is its own group. The contradicted pairs are set aside."""
     n = similar.shape[0]
-    hidden = _symmetric(n, contradicted)
+    hidden = symmetric(n, contradicted)
     links = _without(similar, hidden) * int(Verdict.SIMILAR)
     links = links + _without(dissimilar, hidden) * int(Verdict.DISSIMILAR)  # no pair is in both
-    set_aside = _symmetric(n, answers.given(Verdict.UNSURE).then(contradicted), Verdict.UNSURE)
+    set_aside = symmetric(n, answers.given(Verdict.UNSURE).then(contradicted), Verdict.UNSURE)
     return Relations(np.arange(n, dtype=np.int64), csr_array(links).astype(np.int8), set_aside)
 
 
