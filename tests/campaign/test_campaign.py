@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import asdict, replace
@@ -21,7 +22,8 @@ from anneal.campaign.campaign import FILE, Campaign, label_pairs
 from anneal.campaign.rounds import FROZEN, Record
 from anneal.campaign.store import MACHINE, Event, HeldOut, Purpose, Row, Store
 from anneal.errors import ArchiveError, CampaignError, DiskError, UsageError
-from anneal.pairs import UNKNOWN, Pair, Pairs, Verdict
+from anneal.method import steering
+from anneal.pairs import UNKNOWN, Answers, Pair, Pairs, Verdict
 from anneal.settings import Settings
 from full_disk import no_file_over
 
@@ -86,10 +88,6 @@ def evidence(campaign: Campaign) -> list[tuple[int, int, int]]:
 
 def known(campaign: Campaign, *pairs: Pair) -> list[int]:
     return [int(verdict) for verdict in campaign.known().of(Pairs.from_list(pairs))]
-
-
-def known_before(campaign: Campaign, number: int, *pairs: Pair) -> list[int]:
-    return [int(verdict) for verdict in campaign.known_before(number).of(Pairs.from_list(pairs))]
 
 
 def last_row(campaign: Campaign) -> Row:
@@ -343,32 +341,18 @@ def test_evidence_is_made_again_when_anybody_says_anything(campaign: Campaign, c
     assert known(campaign, (4, 5)) == [DISSIMILAR]
 
 
-def test_what_was_known_before_a_round_follows_a_correction_of_an_earlier_answer(campaign: Campaign) -> None:
-    _, number = say(campaign, (0, 1, SIMILAR), (1, 2, SIMILAR))
-    end_round(campaign)
-    say(campaign, (3, 4, SIMILAR))
-    assert known_before(campaign, 1, (0, 2), (3, 4)) == [SIMILAR, UNKNOWN]
-    assert known_before(campaign, 2, (0, 2), (3, 4)) == [SIMILAR, SIMILAR]
-    campaign.correct(number, DISSIMILAR, "bob")
-    assert known_before(campaign, 1, (0, 2), (3, 4)) == [DISSIMILAR, UNKNOWN]
-    campaign.undo("bob")
-    assert known_before(campaign, 1, (0, 2)) == [SIMILAR]
-    assert known_before(campaign, 0, (0, 2)) == [UNKNOWN]
+def test_an_answer_that_joins_two_large_groups_is_known_as_such(campaign: Campaign, closed: Later) -> None:
+    say(campaign, *((0, i, SIMILAR) for i in range(1, 5)), *((5, i, SIMILAR) for i in range(6, 10)))
+    campaign.answer(0, 1, SIMILAR)  # again: joins nothing
+    number = campaign.answer(4, 9, SIMILAR)
 
+    def joins(opened: Campaign) -> list[int]:
+        return [row.id for row in opened.log().standing() if opened.joins_large_groups(row)]
 
-def test_what_was_known_before_a_round_ignores_what_was_said_later(make: Make, closed: Later) -> None:
-    campaign = make(heldout=((8, 9),))
-    first, _, _ = say(campaign, (0, 1, SIMILAR), (1, 2, SIMILAR), (8, 9, SIMILAR))
-    end_round(campaign)
-    campaign.again([first], by=MACHINE)
-    for _ in range(2):
-        assert known(campaign, (0, 2)) == [UNKNOWN]
-        assert known_before(campaign, 1, (0, 2), (8, 9)) == [SIMILAR, UNKNOWN]
-        campaign = closed(Campaign.open(campaign.folder))  # reading it from disk changes nothing
-    campaign.answer(0, 1, DISSIMILAR)
-    assert known_before(campaign, 1, (0, 2)) == [SIMILAR]
-    campaign.label([(0, "x"), (5, "x")])
-    assert known_before(campaign, 1, (0, 5)) == [SIMILAR]
+    assert joins(campaign) == [number]
+    assert joins(closed(Campaign.open(campaign.folder))) == [number]
+    campaign.undo()
+    assert joins(campaign) == []
 
 
 def test_a_contradiction_names_the_rows_behind_it(make: Make) -> None:
@@ -405,6 +389,28 @@ def test_a_round_is_over_when_its_answers_are_in_and_something_is_known(make: Ma
     assert not campaign.is_round_over()
 
 
+def counted(campaign: Campaign) -> progress.Standing:
+    """The counts, from all rows that stand."""
+    rows = campaign.log().standing()
+    verdicts = [row.verdict for row in rows]
+    evidence = campaign.evidence()
+    asked = evidence.rounds >= 0
+    given = Answers(evidence.answers.pairs[asked], evidence.answers.verdicts[asked])
+    return progress.Standing(
+        images=campaign.size,
+        answers=len(rows),
+        similar=verdicts.count(SIMILAR),
+        dissimilar=verdicts.count(DISSIMILAR),
+        unsure=verdicts.count(UNSURE),
+        heldout=sum(row.purpose == Purpose.HELD_OUT for row in rows),
+        labels=len(campaign.store.labels()),
+        implied=int(evidence.closure.relations.implied(given)),
+        contradictions=len(evidence.closure.contradictions),
+        rounds=campaign.rounds.current,
+        share=steering.recent_share(evidence.answers, evidence.rounds),
+    )
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_campaign_in_use_says_the_same_as_one_that_was_just_opened(
     campaign: Campaign, closed: Later, seed: int
@@ -427,7 +433,7 @@ def test_a_campaign_in_use_says_the_same_as_one_that_was_just_opened(
             campaign.again([rows[rng.integers(len(rows))].id], by=("ann", MACHINE)[rng.integers(2)])
         else:
             campaign.label([(int(rng.integers(6)), "xy"[rng.integers(2)])])
-        campaign.known_before(campaign.rounds.current)
+        progress.standing(campaign)
         if step % 20 == 19:
             end_round(campaign)
         if step % 4 == 0:
@@ -436,9 +442,17 @@ def test_a_campaign_in_use_says_the_same_as_one_that_was_just_opened(
             assert list(campaign.log().waiting) == list(fresh.log().waiting)
             assert evidence(campaign) == evidence(fresh)
             assert campaign.contradictions() == fresh.contradictions()
-            for number in reversed(range(campaign.rounds.current + 1)):
-                before = campaign.known_before(number).of(every)
-                np.testing.assert_array_equal(before, fresh.known_before(number).of(every))
+            assert campaign.known().of(every).tolist() == fresh.known().of(every).tolist()
+            from_scratch = campaign.evidence().closure
+            assert campaign.known().of(every).tolist() == from_scratch.relations.of(every).tolist()
+            assert len(campaign.contradictions()) == len(from_scratch.contradictions)
+            assert progress.standing(campaign) == progress.standing(fresh) == counted(campaign)
+            assert progress.people(campaign) == progress.people(fresh)
+            standing = campaign.log().standing()
+            people = Counter(row.annotator for row in standing)
+            assert {one["annotator"]: one["answers"] for one in progress.people(campaign)} == people
+            joins = [row.id for row in standing if campaign.joins_large_groups(row)]
+            assert joins == [row.id for row in fresh.log().standing() if fresh.joins_large_groups(row)]
 
 
 # -- all or nothing ------------------------------------------------------------------------------------
@@ -455,7 +469,6 @@ def test_a_transaction_that_fails_leaves_everything_as_it_was(campaign: Campaign
             campaign.label([(7, "x"), (8, "x")])
             end_round(campaign)
             assert known(campaign, (0, 2), (7, 8)) == [SIMILAR, SIMILAR]
-            assert known_before(campaign, 2, (0, 2)) == [SIMILAR]
             assert campaign.rounds.current == 2
             raise KeyboardInterrupt
 
@@ -463,13 +476,11 @@ def test_a_transaction_that_fails_leaves_everything_as_it_was(campaign: Campaign
         fail()
     assert campaign.log().rows == rows
     assert known(campaign, (0, 2), (7, 8)) == [UNKNOWN, UNKNOWN]
-    assert known_before(campaign, 2, (0, 2)) == [UNKNOWN]
     assert campaign.rounds.current == 1
     say(campaign, (1, 2, DISSIMILAR))  # it gets the number of the row that was rolled back
     campaign.label([(7, "x"), (8, "y")])
     assert standing(campaign) == [(0, 1, SIMILAR), (1, 2, DISSIMILAR)]
     assert known(campaign, (0, 2), (7, 8)) == [DISSIMILAR, DISSIMILAR]
-    assert known_before(campaign, 2, (0, 2)) == [DISSIMILAR]
 
 
 def test_a_full_disk_leaves_the_log_as_it_was(campaign: Campaign) -> None:

@@ -91,7 +91,7 @@ def end_round(campaign: Campaign, vectors: Floats, *, prune: bool = True, **figu
 
 def open_pairs(campaign: Campaign) -> list[Pair]:
     """The held-out pairs that are still to be asked."""
-    return heldout.open_heldout(campaign, campaign.known())
+    return campaign.open_heldout(campaign.known())
 
 
 def answer_open(campaign: Campaign) -> None:

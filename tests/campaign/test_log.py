@@ -58,10 +58,9 @@ def tell() -> Teller:
 def test_an_empty_log_has_nothing() -> None:
     log = Log()
     assert (log.rows, log.newest, log.looked, log.given, log.waiting) == ([], 0, 0, 0, {})
-    assert (log.standing(), log.standing_before(9), log.since(0), log.withdrawn()) == ([], [], [], [])
+    assert (log.standing(), log.latest(9), log.since(0), log.withdrawn()) == ([], [], [], [])
     assert (log.news(0), log.overturned(9), log.doubted(), log.doubted(9)) == (0, 0, frozenset(), frozenset())
     assert (log.row(1), log.last_by("ann"), log.last_purpose((0, 1))) == (None, None, None)
-    assert log.last_before(9) == 0
 
 
 def test_the_last_answer_of_each_person_stands_in_the_order_given(tell: Teller) -> None:
@@ -188,18 +187,6 @@ def test_answers_that_changed_when_asked_again_are_counted(tell: Teller) -> None
     assert [len(log.doubted(before)) for before in (1, 2)] == [0, 4]
 
 
-def test_what_stood_before_a_round_ignores_later_acts(tell: Teller) -> None:
-    first = tell((0, 1), SIMILAR, round=0)
-    tell((0, 2), SIMILAR, round=1)
-    tell((0, 1), UNKNOWN, round=1, purpose=Purpose.AGAIN, entered=MACHINE)
-    tell((0, 1), DISSIMILAR, round=1)
-    assert tell.log.standing_before(1) == [first]
-    last = tell.log.last_before(1)
-    tell((0, 1), UNSURE, round=0)  # a correction belongs to the round of the answer that it corrects
-    assert [row.verdict for row in tell.log.standing_before(1)] == [UNSURE]
-    assert tell.log.last_before(1) > last
-
-
 def test_looking_longer_than_a_minute_counts_as_a_minute() -> None:
     looked = [None, 0, 900, PAUSE, PAUSE + 1, 3_600_000]
     log = Log()
@@ -286,7 +273,11 @@ def test_what_a_log_says_of_all_rows(history: list[Step]) -> None:
     acts = naive_acts(rows)
     assert log.rows == rows
     assert log.newest == (rows[-1].id if rows else 0)
-    assert log.standing() == naive_standing(acts)
+    standing = naive_standing(acts)
+    assert log.standing() == standing
+    assert [row for row in rows if log.is_standing(row)] == standing
+    taught = [row for row in standing if row.purpose != Purpose.HELD_OUT]
+    assert [log.latest(n) for n in (0, 2, 99)] == [[], taught[-2:], taught]
     last_on_pair = last_of_each(acts, lambda row: row.pair)
     asked_again = [row for row in last_on_pair if not row.verdict and row.purpose == Purpose.AGAIN]
     assert log.waiting == {row.pair: row for row in asked_again}
@@ -332,10 +323,8 @@ def test_what_a_log_says_of_a_moment_or_a_round(history: list[Step], number: int
     assert log.news(number) == len(undos) + sum(map(is_given, since))
     for round in ROUNDS:
         earlier = [row for row in acts if row.round < round]
-        assert log.standing_before(round) == naive_standing(earlier)
         assert log.doubted(round) == {row.pair for row in earlier if is_doubt(row)}
         assert log.overturned(round) == naive_overturned(earlier)
-        assert log.last_before(round) == max((row.id for row in rows if row.round < round), default=0)
 
 
 @given(steps, st.lists(st.integers(0, 30), max_size=3))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from anneal.method import suspects
 from anneal.method.neighbours import unit
-from anneal.method.relations import Relations, full
+from anneal.method.relations import full
 from anneal.pairs import Answers, Floats, Pair, Pairs, Verdict
 
 SIMILAR, DISSIMILAR, UNSURE = Verdict
@@ -100,40 +100,9 @@ def test_suspects_are_ordered_from_the_least_likely_and_include_joins() -> None:
 # -- answers that join two large groups --------------------------------------------------------------
 
 
-def two_large_groups() -> Relations:
-    return full(20, chains(range(suspects.LARGE), range(10, 10 + suspects.LARGE))).relations
-
-
-def test_an_answer_that_joins_two_large_groups_is_marked_and_one_that_adds_an_image_is_not() -> None:
-    fresh = answers_of((0, 19, SIMILAR), (0, 15, DISSIMILAR), (0, 10, SIMILAR), (0, 11, SIMILAR))
-    marked = suspects.joins_large_groups(two_large_groups(), fresh)
-    assert marked.tolist() == [False, False, True, False]  # the last one joins nothing more
-
-
-def test_a_group_may_become_large_by_the_answers_before() -> None:
-    fresh = similar((15, 16), (15, 17), (15, 18), (15, 19), (0, 15))
-    marked = suspects.joins_large_groups(two_large_groups(), fresh)
-    assert marked.tolist() == [False, False, False, False, True]
-
-
-@given(
-    before=st.lists(st.tuples(st.integers(0, 14), st.integers(0, 14)), max_size=16),
-    fresh=st.lists(st.tuples(st.integers(0, 14), st.integers(0, 14), st.sampled_from(Verdict)), max_size=12),
-)
-def test_joins_are_those_that_closing_after_each_answer_shows(
-    before: list[Pair], fresh: list[Judged]
-) -> None:
-    known = similar(*((a, b) for a, b in before if a != b))
-    asked = answers_of(*(one for one in fresh if one[0] != one[1]))
-    marked = suspects.joins_large_groups(full(15, known).relations, asked)
-    so_far = known
-    for (a, b), verdict, is_marked in zip(asked.pairs, asked.verdicts.tolist(), marked.tolist(), strict=True):
-        relations = full(15, so_far).relations
-        groups = relations.group[[a, b]]
-        large = bool((relations.sizes[groups] >= suspects.LARGE).all())
-        assert is_marked == (verdict == SIMILAR and groups[0] != groups[1] and large)
-        if verdict == SIMILAR:
-            so_far = so_far.then(similar((a, b)))
+def test_a_join_is_large_if_both_groups_are() -> None:
+    sizes = [(5, 5), (5, 4), (4, 9), (100, 5), (0, 0)]
+    assert [suspects.is_large_join(one) for one in sizes] == [True, False, False, True, False]
 
 
 # -- bridges ------------------------------------------------------------------------------------------

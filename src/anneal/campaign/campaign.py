@@ -18,9 +18,12 @@ from anneal.archive.catalog import Archive, reopen
 from anneal.campaign.log import Log
 from anneal.campaign.rounds import Rounds
 from anneal.campaign.store import MACHINE, Event, HeldOut, Mailbox, Purpose, Row, Store
+from anneal.campaign.tally import Tally, learnt_from
 from anneal.errors import CampaignError, UsageError
-from anneal.method.relations import CLOSURES, Closure, Relations
+from anneal.method.growing import LABELS, GrowingClosure
+from anneal.method.relations import CLOSURES, Closure, Known
 from anneal.method.strategies import Strategy, chosen
+from anneal.method.suspects import is_large_join
 from anneal.pairs import UNKNOWN, Answers, Ids, Pair, Pairs, Verdict
 from anneal.settings import Settings, Stream
 
@@ -52,8 +55,10 @@ class Campaign:
         try:
             known = {one.name for one in fields(Settings)}  # a later version may have saved more
             self.settings = Settings(**{k: v for k, v in saved["settings"].items() if k in known})
-            self.images: Ids = np.array(saved["images"], dtype=np.int64)  # those that may be asked about
             self.size = int(saved["size"])  # images in the archive
+            some = saved["images"]
+            self.images: Ids = np.arange(self.size) if some is None else np.array(some, dtype=np.int64)
+            """Those that may be asked about."""
             self._where = saved["archive"]
         except KeyError:
             raise CampaignError(f"{folder} holds a campaign that was not finished: run init again.") from None
@@ -70,10 +75,13 @@ class Campaign:
         """Nothing is read yet."""
         self.rounds = Rounds(self.folder, self.store)
         self._log = Log()
+        self._tally = Tally()
+        self._counted = 0  # changes of the log that are in the tally
         self._mark: tuple[int, int] | None = None  # of the store when the log was read
         self._labelled: tuple[int, Answers] = (0, Answers.none())  # number of the last label, pairs of all
         self._evidence: tuple[tuple[int, int], Evidence] | None = None
-        self._before: tuple[tuple[int, int, int], Relations] | None = None
+        self._growing: _Growing | None = None
+        self._open_heldout: tuple[tuple[float, ...], list[Pair]] | None = None
 
     @classmethod
     def create(
@@ -93,7 +101,8 @@ class Campaign:
             if heldout is not None:
                 store.add_heldout(heldout)
             store.set(id=uuid.uuid4().hex, archive=where, size=len(archive))
-            store.set(settings=asdict(settings), images=images.tolist())
+            everything = len(images) == len(archive)
+            store.set(settings=asdict(settings), images=None if everything else images.tolist())
         return cls(folder, store, strategy)
 
     @classmethod
@@ -205,8 +214,8 @@ class Campaign:
     def again(self, numbers: Sequence[int], by: str = "me") -> int:
         """Withdraw these answers, so that their pairs are asked again, before others. Returns how many."""
         with self.transaction() as log:
-            wanted = set(numbers)
-            rows = [row for row in log.standing() if row.id in wanted]
+            named = [log.row(number) for number in sorted(set(numbers))]
+            rows = [row for row in named if row is not None and log.is_standing(row)]
             current = self.rounds.current
             for row in rows:
                 event = _event(row, UNKNOWN, by)
@@ -216,7 +225,7 @@ class Campaign:
     def is_round_over(self) -> bool:
         """Whether a round's worth of answers came since the newest model, and there is something to learn."""
         enough = self.log().news(self.rounds.seen) >= self.settings.per_round
-        return enough and len(self.known().members) > 0
+        return enough and self.has_relations()
 
     @contextmanager
     def transaction(self) -> Iterator[Log]:
@@ -240,40 +249,120 @@ class Campaign:
             self._mark = mark
         return self._log
 
-    def evidence(self, released: Sequence[Row] = ()) -> Evidence:
-        """What is to be learnt from, and what follows from it; as if these held-out answers were released."""
+    def tally(self) -> Tally:
+        """Counts of what stands."""
+        changes = self.log().changes
+        for change in changes[self._counted :]:
+            self._tally.change(change)
+        self._counted = len(changes)
+        return self._tally
+
+    def evidence(self) -> Evidence:
+        """What is to be learnt from, and what follows from it, computed from all answers: for the machine's
+        turn. Between two questions ``known`` costs less."""
         log = self.log()
         version = log.newest, self._labelled[0]
-        if self._evidence is None or self._evidence[0] != version or released:
+        if self._evidence is None or self._evidence[0] != version:
             rows = [row for row in log.standing() if row.purpose != Purpose.HELD_OUT]
-            rows += released
             labels = self._labelled[1]
             rounds = np.array([row.round for row in rows] + [-1] * len(labels), dtype=np.int64)
             answers = answers_of(rows).then(labels)
-            evidence = Evidence(rows, answers, rounds, self._closure(self.size, answers))
-            if released:
-                return evidence
-            self._evidence = version, evidence
+            self._evidence = version, Evidence(rows, answers, rounds, self._closure(self.size, answers))
         return self._evidence[1]
 
-    def known(self) -> Relations:
-        return self.evidence().closure.relations
+    def known(self) -> Known:
+        """What is known about pairs. With the full closure one more answer costs the same however many there
+        were before."""
+        if self.settings.closure != "full":
+            return self.evidence().closure.relations
+        return self._grown().closure
 
-    def known_before(self, number: int) -> Relations:
-        """What is known by the answers of the rounds before this one, whatever was said later."""
+    def _grown(self) -> "_Growing":
         log = self.log()
-        version = number, log.last_before(number), self._labelled[0]
-        if self._before is None or self._before[0] != version:
-            rows = [row for row in log.standing_before(number) if row.purpose != Purpose.HELD_OUT]
-            answers = answers_of(rows).then(self._labelled[1])
-            self._before = version, self._closure(self.size, answers).relations
-        return self._before[1]
+        newest, labels = self._labelled
+        if self._growing is None or self._growing.newest_label != newest:
+            self._growing = _Growing(self.size, newest, labels)
+        self._growing.follow(log)
+        return self._growing
+
+    @contextmanager
+    def supposing(self, released: Sequence[Row]) -> Iterator[Known]:
+        """What is known as if these held-out answers were learnt from."""
+        if self.settings.closure == "full":
+            closure = self._grown().closure
+            for row in released:
+                closure.add(row.id, row.pair, row.verdict)
+            yield closure
+            for row in released:
+                closure.remove(row.id)
+        elif released:
+            yield self._closure(self.size, self.evidence().answers.then(answers_of(released))).relations
+        else:
+            yield self.known()
+
+    def has_relations(self) -> bool:
+        """Whether any pair is similar or dissimilar."""
+        return self.known().count_groups(1) > 0
+
+    def implied(self) -> int:
+        """The number of pairs known to be similar or dissimilar that nobody was asked about."""
+        if self.settings.closure == "full":
+            return self._grown().closure.implied
+        evidence = self.evidence()
+        asked = evidence.rounds >= 0
+        given = Answers(evidence.answers.pairs[asked], evidence.answers.verdicts[asked])
+        return int(evidence.closure.relations.implied(given))
+
+    def joins_large_groups(self, row: Row) -> bool:
+        """Whether this answer made one group of two large ones."""
+        return self.settings.closure == "full" and row.id in self._grown().large_joins
 
     def contradictions(self) -> list[list[Row]]:
         """Sets of answers that cannot all be true; pairs of class labels are left out."""
+        if self.settings.closure == "full":
+            log = self.log()
+            found = self._grown().closure.contradictions
+            return [[row for key in keys if (row := log.row(key)) is not None] for keys in found]
         evidence = self.evidence()
         given = evidence.rows
         return [[given[i] for i in rows if i < len(given)] for rows in evidence.closure.contradictions]
+
+    def open_heldout(self, known: Known) -> list[Pair]:
+        """Held-out pairs without an answer, given or implied, in the order drawn. As long as no answer is
+        taken back, a pair that was not open stays so."""
+        version = (*self.rounds.version, self.tally().removals, self._labelled[0])
+        pairs: Iterable[Pair] = self.rounds.heldout_pairs()
+        if self._open_heldout is not None and self._open_heldout[0] == version:
+            pairs = self._open_heldout[1]
+        pairs = [pair for pair in pairs if not self._log.standing_on(pair)]
+        verdicts = known.of(Pairs.from_list(pairs)).tolist()
+        unknown = [pair for pair, verdict in zip(pairs, verdicts, strict=True) if verdict == UNKNOWN]
+        self._open_heldout = version, unknown
+        return unknown
+
+
+class _Growing:
+    """The closure of a log's rows, kept up with the log."""
+
+    def __init__(self, n: int, newest_label: int, labels: Answers) -> None:
+        self.closure = GrowingClosure(n)
+        self.newest_label = newest_label
+        self.large_joins: set[int] = set()  # numbers of rows
+        self._followed = 0
+        for i, (pair, verdict) in enumerate(zip(labels.pairs, labels.verdicts.tolist(), strict=True)):
+            self.closure.add(LABELS + i, pair, verdict)
+
+    def follow(self, log: Log) -> None:
+        for removed, added in log.changes[self._followed :]:
+            for row in learnt_from(removed):
+                self.closure.remove(row.id)
+            for row in learnt_from(added):
+                sizes = self.closure.add(row.id, row.pair, row.verdict)
+                if is_large_join(sizes):
+                    self.large_joins.add(row.id)
+                else:
+                    self.large_joins.discard(row.id)
+        self._followed = len(log.changes)
 
 
 def _event(row: Row, verdict: int, by: str) -> Event:

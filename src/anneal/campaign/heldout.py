@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.rounds import FROZEN, Record
-from anneal.campaign.store import HeldOut, Purpose
+from anneal.campaign.store import HeldOut
 from anneal.method import estimate
 from anneal.method.estimate import Estimate, HeldOutDraws, Ranks
 from anneal.method.neighbours import nearest
-from anneal.method.relations import Relations
+from anneal.method.relations import Known
 from anneal.pairs import UNKNOWN, Floats, Ids, Pair, Pairs, Verdict
 from anneal.settings import Settings, Stream
 
@@ -34,7 +34,7 @@ def is_drawing(number: int) -> bool:
     return (number + 1) & number == 0 or number == FROZEN
 
 
-def first(vectors: Floats, images: Ids, known: Relations, settings: Settings) -> HeldOut:
+def first(vectors: Floats, images: Ids, known: Known, settings: Settings) -> HeldOut:
     """The first held-out pairs, drawn from the frozen space."""
     wanted = round(settings.per_round * settings.heldout)
     drawn = _draw(vectors, images, known, wanted, settings.rng(Stream.HELD_OUT, 0, 0), {})
@@ -42,7 +42,7 @@ def first(vectors: Floats, images: Ids, known: Relations, settings: Settings) ->
     return HeldOut(rows, _ranked(FROZEN, vectors, images, Pairs.from_list({pair: None for _, pair in drawn})))
 
 
-def more(campaign: Campaign, vectors: Floats, known: Relations, number: int) -> HeldOut:
+def more(campaign: Campaign, vectors: Floats, known: Known, number: int) -> HeldOut:
     """Held-out pairs for the next round, when the model of this round has ``vectors``: as many as are
     missing. All pairs are ranked in the new model, and new pairs in every model whose vectors are there."""
     settings = campaign.settings
@@ -56,7 +56,7 @@ def more(campaign: Campaign, vectors: Floats, known: Relations, number: int) -> 
     if is_drawing(number) or not rounds.files(drawing).has_vectors:
         drawing = number
     space = vectors if drawing == number else rounds.files(drawing).vectors()
-    wanted = round(settings.per_round * settings.heldout) - len(open_heldout(campaign, known))
+    wanted = round(settings.per_round * settings.heldout) - len(campaign.open_heldout(known))
     rng = settings.rng(Stream.HELD_OUT, drawing + 1, number + 1)
     start = 1 + max((draw for model, draw, *_ in earlier if model == drawing), default=-1)
     drawn = _draw(space, images, known, wanted, rng, pairs)
@@ -69,17 +69,8 @@ def more(campaign: Campaign, vectors: Floats, known: Relations, number: int) -> 
     return HeldOut([(drawing, start + at, *pair) for at, pair in drawn], ranked)
 
 
-def open_heldout(campaign: Campaign, known: Relations) -> list[Pair]:
-    """Held-out pairs without an answer, given or implied, in the order drawn."""
-    pairs = list(campaign.rounds.heldout_pairs())
-    verdicts = known.of(Pairs.from_list(pairs)).tolist()
-    log = campaign.log()
-    unknown = [pair for pair, verdict in zip(pairs, verdicts, strict=True) if verdict == UNKNOWN]
-    return [pair for pair in unknown if not log.standing_on(pair)]
-
-
 def _draw(
-    vectors: Floats, images: Ids, known: Relations, n: int, rng: np.random.Generator, old: Container[Pair]
+    vectors: Floats, images: Ids, known: Known, n: int, rng: np.random.Generator, old: Container[Pair]
 ) -> list[tuple[int, Pair]]:
     """(draw, pair) of random pairs, until n of them are new questions. Pairs whose verdict is known
     are counted as draws and left out; ``old`` pairs and those answered unsure are no new question."""
@@ -177,7 +168,7 @@ def _answered(campaign: Campaign, noted: Noted) -> tuple[HeldOutDraws, Pairs]:
     return HeldOutDraws(similar, ranks, list(counts.values())), answered
 
 
-def _known_results(campaign: Campaign, model: int, known: Relations) -> NDArray[np.int8] | None:
+def _known_results(campaign: Campaign, model: int, known: Known) -> NDArray[np.int8] | None:
     """(queries, 5) what is known of each query's five nearest in a model; None if its files are gone."""
     results = campaign.rounds.files(model).nearest()
     if results is None:
@@ -209,7 +200,7 @@ def choose_serving(campaign: Campaign, number: int, heldout: HeldOut) -> int:
 
 def _is_worse(campaign: Campaign, model: int, than: int, noted: Noted) -> bool:
     """By the held-out answers alone: a wrong answer speaks for the model that has learnt it."""
-    asked = [row for row in campaign.log().standing() if row.purpose == Purpose.HELD_OUT]
+    asked = sorted(campaign.tally().heldout.values(), key=lambda row: row.id)
     settled = [row for row in asked if row.verdict != Verdict.UNSURE]
     rows = [row for row in settled if (model, *row.pair) in noted and (than, *row.pair) in noted]
     similar = np.array([row.verdict == Verdict.SIMILAR for row in rows], dtype=bool)

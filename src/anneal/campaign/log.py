@@ -8,8 +8,10 @@ import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable
+from itertools import islice
 
 from anneal.campaign.store import MACHINE, Purpose, Row
+from anneal.campaign.tally import Change
 from anneal.pairs import UNKNOWN, Pair
 
 PAUSE = 60_000  # milliseconds: looking longer than this is counted as a pause
@@ -25,11 +27,12 @@ class Log:
         self.waiting: dict[Pair, Row] = {}  # pairs to be asked again, by their last act
         self._numbers: list[int] = []  # of the rows
         self._acts: dict[Pair, list[Row]] = {}
+        self.changes: list[Change] = []  # of what stands, in order
         self._last_purpose: dict[Pair, str] = {}  # of the last answer, undone or not
         self._standing: dict[tuple[int, int, str], Row] = {}
         self._standing_list: list[Row] | None = None
         self._doubted: Counter[Pair] = Counter()  # how often the machine asked again
-        self._last_of_round: dict[int, int] = {}
+        self._by_key: dict[str, Row] = {}
 
     @property
     def newest(self) -> int:
@@ -40,29 +43,34 @@ class Log:
         for row in rows:
             self.rows.append(row)
             self._numbers.append(row.id)
-            self._last_of_round[row.round] = row.id
+            if row.key is not None:
+                self._by_key[row.key] = row
             self.looked += min(row.looked or 0, PAUSE)
             if row.undoes is None:
                 self._count(row, 1)
                 self._acts.setdefault(row.pair, []).append(row)
-                self._stand(row)
+                self._stand(row, row)
                 if row.verdict != UNKNOWN:
                     self._last_purpose[row.pair] = row.purpose
             else:
                 self._undo(row.undoes)
             self._update_waiting(row.pair)
-            self._standing_list = None
 
     def _count(self, row: Row, sign: int) -> None:
         self.given += sign * is_given(row)
         if _is_doubt(row):
             self._doubted[row.pair] += sign
 
-    def _stand(self, row: Row) -> None:
-        key = (row.a, row.b, row.annotator)
-        self._standing.pop(key, None)  # so that the dictionary stays in the order of the rows
-        if row.verdict != UNKNOWN:
-            self._standing[key] = row
+    def _stand(self, on: Row, last: Row | None) -> None:
+        """``last`` is from now on the last act of an annotator on a pair, those of the row ``on``."""
+        key = (on.a, on.b, on.annotator)
+        removed = self._standing.pop(key, None)
+        added = last if last is not None and last.verdict != UNKNOWN else None
+        if added is not None:
+            self._standing[key] = added
+        if removed is not added:
+            self.changes.append((removed, added))
+            self._standing_list = None
 
     def _undo(self, number: int) -> None:
         undone = self.row(number)
@@ -72,10 +80,7 @@ class Log:
         acts = self._acts[undone.pair]
         acts.remove(undone)
         own = [act for act in acts if act.annotator == undone.annotator]
-        self._standing.pop((undone.a, undone.b, undone.annotator), None)
-        if own and own[-1].verdict != UNKNOWN:  # what was said before stands again
-            self._standing[undone.a, undone.b, undone.annotator] = own[-1]
-            self._standing = dict(sorted(self._standing.items(), key=lambda item: item[1].id))
+        self._stand(undone, own[-1] if own else None)  # what was said before stands again
 
     def _update_waiting(self, pair: Pair) -> None:
         self.waiting.pop(pair, None)
@@ -90,16 +95,16 @@ class Log:
     def standing(self) -> list[Row]:
         """What stands, in the order it was given."""
         if self._standing_list is None:
-            self._standing_list = list(self._standing.values())
+            self._standing_list = sorted(self._standing.values(), key=lambda row: row.id)
         return self._standing_list
 
-    def standing_before(self, round: int) -> list[Row]:
-        """What stands by the acts of the rounds before this one alone, in the order it was given."""
-        last: dict[tuple[int, int, str], Row] = {}
-        for row in self.since(0):
-            if row.round < round:
-                last[row.a, row.b, row.annotator] = row
-        return sorted((row for row in last.values() if row.verdict != UNKNOWN), key=lambda row: row.id)
+    def is_standing(self, row: Row) -> bool:
+        return self._standing.get((row.a, row.b, row.annotator)) is row
+
+    def latest(self, n: int) -> list[Row]:
+        """The last n rows that stand and are learnt from, in the order they were given."""
+        rows = (row for row in reversed(self.rows) if self.is_standing(row))
+        return list(islice((row for row in rows if row.purpose != Purpose.HELD_OUT), n))[::-1]
 
     def acts(self, pair: Pair) -> list[Row]:
         """All acts on a pair, in order."""
@@ -147,7 +152,7 @@ class Log:
 
     def sent(self, key: str) -> Row | None:
         """The event that was sent with this key."""
-        return next((row for row in reversed(self.rows) if row.key == key), None)
+        return self._by_key.get(key)
 
     def withdrawn(self) -> list[Row]:
         """Withdrawals that are the last act of their annotator on their pair, in order."""
@@ -175,10 +180,6 @@ class Log:
                 later = [act.verdict for act in own[first:] if act.verdict]
                 count += bool(earlier and later and earlier[-1] != later[-1])
         return count
-
-    def last_before(self, round: int) -> int:
-        """The number of the last row of the rounds before this one: changes when one of them is corrected."""
-        return max((last for number, last in self._last_of_round.items() if number < round), default=0)
 
 
 def is_given(row: Row) -> bool:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from anneal.campaign.campaign import Campaign
+import numpy as np
+
+from anneal.campaign.campaign import Campaign, answers_of
 from anneal.campaign.log import PAUSE
-from anneal.campaign.store import Purpose, Row
+from anneal.campaign.questions import LATEST
 from anneal.method import estimate, steering
-from anneal.pairs import Answers, Pair, Verdict
+from anneal.pairs import Pair, Verdict
 
 SILENT = 10.0  # seconds without a sign of life until the machine counts as absent
 
@@ -34,23 +36,20 @@ class Standing:
 
 
 def standing(campaign: Campaign) -> Standing:
-    rows = campaign.log().standing()
-    verdicts = [row.verdict for row in rows]
-    evidence = campaign.evidence()
-    asked = evidence.rounds >= 0
-    given = Answers(evidence.answers.pairs[asked], evidence.answers.verdicts[asked])
+    tally = campaign.tally()
+    latest = campaign.log().latest(LATEST)
     return Standing(
         images=campaign.size,
-        answers=len(rows),
-        similar=verdicts.count(Verdict.SIMILAR),
-        dissimilar=verdicts.count(Verdict.DISSIMILAR),
-        unsure=verdicts.count(Verdict.UNSURE),
-        heldout=sum(row.purpose == Purpose.HELD_OUT for row in rows),
+        answers=sum(tally.verdicts.values()),
+        similar=tally.verdicts[Verdict.SIMILAR],
+        dissimilar=tally.verdicts[Verdict.DISSIMILAR],
+        unsure=tally.verdicts[Verdict.UNSURE],
+        heldout=len(tally.heldout),
         labels=len(campaign.store.labels()),
-        implied=int(evidence.closure.relations.implied(given)),
-        contradictions=len(evidence.closure.contradictions),
+        implied=campaign.implied(),
+        contradictions=len(campaign.contradictions()),
         rounds=campaign.rounds.current,
-        share=steering.recent_share(evidence.answers, evidence.rounds),
+        share=steering.recent_share(answers_of(latest), np.array([row.round for row in latest])),
     )
 
 
@@ -88,17 +87,14 @@ def _machine_text(state: str, about: dict[str, Any], missing: int) -> str:
 
 def people(campaign: Campaign) -> list[dict[str, Any]]:
     """Who has answered how much, and how fast lately."""
-    by_person: dict[str, list[Row]] = defaultdict(list)
-    for row in campaign.log().standing():
-        by_person[row.annotator].append(row)
     return [
         {
             "annotator": name,
-            "answers": len(rows),
-            "unsure": sum(row.verdict == Verdict.UNSURE for row in rows),
-            "per_minute": _pace([row.looked for row in rows[-20:] if row.looked]),
+            "answers": len(person.numbers),
+            "unsure": person.verdicts[Verdict.UNSURE],
+            "per_minute": _pace(person.latest(20)),
         }
-        for name, rows in sorted(by_person.items())
+        for name, person in sorted(campaign.tally().people.items())
     ]
 
 

@@ -5,21 +5,23 @@ writes what came out. ``next_question`` is ``take`` for one question of the curr
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
-from anneal.campaign.campaign import Campaign, Evidence
-from anneal.campaign.heldout import open_heldout
+import numpy as np
+
+from anneal.campaign.campaign import Campaign, answers_of
 from anneal.campaign.log import Log, is_given
 from anneal.campaign.recheck import withdraw_suspects
 from anneal.campaign.store import MACHINE, Event, Lease, Purpose, Row
-from anneal.method.relations import Relations
+from anneal.method.relations import Known
 from anneal.method.snapshot import Snapshot
 from anneal.pairs import UNKNOWN, Pair, Pairs
 from anneal.settings import Stream
 
+LATEST = 200  # answers that a strategy sees when it picks
 LEASE = 300.0  # seconds for which a pair is kept for the person who has it on the screen
 
 
@@ -106,10 +108,10 @@ def take(
         overlap = campaign.store.setting("overlap", 0.0)
         released: list[Row] = []
         while True:
-            evidence = campaign.evidence(released)
-            askable = _askable(campaign, evidence, leases, annotator, holder, shown, overlap)
-            pick = partial(_pick, campaign, evidence, askable)
-            questions = arrange(askable, pick, n, campaign.settings.heldout, overlap)
+            with campaign.supposing(released) as known:
+                askable = _askable(campaign, known, leases, annotator, holder, shown, overlap, n)
+                pick = partial(_pick, campaign, known, askable)
+                questions = arrange(askable, pick, n, campaign.settings.heldout, overlap)
             wanted = [row for row in _heldout_answers(campaign.log(), questions) if row not in released]
             if not wanted:  # a released pair is known, so it is not picked again
                 break
@@ -121,15 +123,20 @@ def take(
     return questions
 
 
-def _pick(campaign: Campaign, evidence: Evidence, askable: Askable, n: int) -> list[Pair]:
+def _pick(campaign: Campaign, known: Known, askable: Askable, n: int) -> list[Pair]:
     """What the strategy wants to ask now."""
     rounds = campaign.rounds
     if not rounds.files(rounds.serving).has_vectors:
         return []
-    known = evidence.closure.relations
     pending = Pairs.from_list(one.pair for one in (*askable.mine, *askable.others, *askable.again))
+    latest = campaign.log().latest(LATEST)
     snapshot = Snapshot(
-        rounds.vectors(), campaign.images, known, evidence.answers, evidence.rounds, pending=pending
+        rounds.vectors(),
+        campaign.images,
+        known,
+        answers_of(latest),
+        np.array([row.round for row in latest], dtype=np.int64),
+        pending=pending,
     )
     rng = campaign.settings.rng(Stream.PICK, rounds.current, len(askable.answered))  # until the next answer
     return list(campaign.strategy.pick(snapshot, rounds.agenda(), n, rng))
@@ -148,22 +155,24 @@ def _release(campaign: Campaign, row: Row) -> Event:
 
 def _askable(
     campaign: Campaign,
-    evidence: Evidence,
+    known: Known,
     leases: Sequence[Lease],
     annotator: str,
     holder: str,
     shown: Sequence[Pair],
     overlap: float,
+    n: int,
 ) -> Askable:
     log = campaign.log()
-    known = evidence.closure.relations
     others = [Question(lease.pair, lease.purpose) for lease in leases if lease.holder != holder]
     taken = {question.pair for question in others}
     leased = {lease.pair: lease.purpose for lease in leases if lease.holder == holder}
     again = [Question(pair, log.purpose_of_repeat(pair)) for pair in log.waiting if pair not in taken]
-    second = _second_opinions(log, annotator, taken, overlap, campaign.settings.seed)
-    wanted_twice = {question.pair for question in second}
-    heldout = [pair for pair in open_heldout(campaign, known) if pair not in taken]
+    once = campaign.tally().answered_once(overlap, campaign.settings.seed) if overlap else {}
+    by_others = (row.pair for row in once.values() if row.annotator != annotator and row.pair not in taken)
+    second = [Question(pair, log.purpose_of_repeat(pair)) for pair in islice(by_others, n)]
+    wanted_twice = {pair for pair in (*shown, *leased) if pair in once and once[pair].annotator != annotator}
+    heldout = [pair for pair in campaign.open_heldout(known) if pair not in taken]
     leased |= {pair: Purpose.HELD_OUT for pair in shown if pair in heldout}  # their lease ran out
     mine = [
         Question(pair, leased.get(pair) or log.purpose_of_repeat(pair))
@@ -174,25 +183,9 @@ def _askable(
     return Askable(mine, others, again, second, heldout, answered)
 
 
-def _is_open(log: Log, known: Relations, pair: Pair) -> bool:
+def _is_open(log: Log, known: Known, pair: Pair) -> bool:
     """Whether a pair has no answer, given or implied. A pair that waits to be asked again may be implied:
     each part of a contradiction is implied by the others."""
     if log.standing_on(pair):
         return False
     return pair in log.waiting or known.of(Pairs.from_list([pair]))[0] == UNKNOWN
-
-
-def _second_opinions(log: Log, annotator: str, taken: set[Pair], overlap: float, seed: int) -> list[Question]:
-    """Pairs that one other person answered and that belong to the share two people are asked."""
-    if not overlap:
-        return []
-    times = Counter(row.pair for row in log.standing())
-    once = [row for row in log.standing() if times[row.pair] == 1 and row.annotator != annotator]
-    sampled = [row for row in once if _is_sampled(row.pair, seed, overlap)]
-    return [Question(row.pair, log.purpose_of_repeat(row.pair)) for row in sampled if row.pair not in taken]
-
-
-def _is_sampled(pair: Pair, seed: int, share: float) -> bool:
-    """Whether a pair belongs to a random share of all pairs, by a hash of its ids."""
-    mixed = (pair[0] * 0x9E3779B1 + pair[1] * 0x85EBCA77 + seed) % 2**32
-    return (mixed ^ (mixed >> 15)) * 0x2C1B3C6D % 2**32 < share * 2**32

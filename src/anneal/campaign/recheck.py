@@ -2,6 +2,8 @@
 
 import math
 
+import numpy as np
+
 from anneal.campaign.campaign import Campaign, answers_of
 from anneal.campaign.log import Log
 from anneal.campaign.store import MACHINE, Purpose, Row
@@ -35,7 +37,7 @@ def _suspects(campaign: Campaign, log: Log) -> list[int]:
     records = rounds.records()
     rate = records[-1].recheck_rate if records else 1.0
     probability = suspects.verdict_probability(vectors, fresh, fresh)
-    joins = suspects.joins_large_groups(campaign.known_before(current), fresh)
+    joins = np.array([campaign.joins_large_groups(row) for row in this_round], dtype=bool)
     candidates = [row for row in this_round if log.is_doubted(row.pair)]  # asked again: the same this time?
     unlikely = suspects.unlikely(probability, joins, campaign.settings.recheck * rate)
     candidates += [this_round[i] for i in unlikely]

@@ -78,7 +78,10 @@ class Round:
     def save_agenda(self, agenda: Agenda) -> None:
         pairs = np.column_stack([agenda.pairs.a, agenda.pairs.b])
         with replacing(self.folder / "agenda.npz") as out:
-            np.savez(out, pairs=pairs, images=agenda.images, beside=agenda.beside, lean=agenda.lean)
+            images = agenda.images
+            np.savez(
+                out, pairs=pairs, images=images, beside=agenda.beside, near=agenda.near, lean=agenda.lean
+            )
 
     def agenda(self) -> Agenda | None:
         """What the round after this one asks about."""
@@ -87,7 +90,8 @@ class Round:
             return self._agenda_of_version_2()
         with np.load(file) as saved:
             pairs = Pairs(saved["pairs"][:, 0], saved["pairs"][:, 1])
-            return Agenda(pairs, saved["images"], saved["beside"], float(saved["lean"]))
+            near = {"near": saved["near"]} if "near" in saved else {}  # files of earlier versions have none
+            return Agenda(pairs, saved["images"], saved["beside"], lean=float(saved["lean"]), **near)
 
     def _agenda_of_version_2(self) -> Agenda | None:
         files = [self.folder / f"{name}.npy" for name in ("joins", "order", "beside")]
@@ -126,6 +130,7 @@ class Rounds:
         self._mark: tuple[int, int] | None = None
         self._records: list[Record] = []
         self._heldout: list[tuple[int, int, int, int]] = []
+        self._heldout_pairs: dict[Pair, None] = {}
         self._vectors: tuple[int, Floats] | None = None
         self._agenda: tuple[int, Agenda] | None = None
 
@@ -137,6 +142,7 @@ class Rounds:
             if version != self._version:
                 self._records = [Record.from_json(about) for about in self._store.rounds()]
                 self._heldout = self._store.heldout()
+                self._heldout_pairs = {(a, b): None for _, _, a, b in self._heldout}
                 self._version = version
             self._mark = mark
         return self._records
@@ -151,7 +157,15 @@ class Rounds:
         return self._heldout
 
     def heldout_pairs(self) -> dict[Pair, None]:
-        return {(a, b): None for _, _, a, b in self.heldout_draws()}
+        """Every held-out pair once, in the order drawn."""
+        self.records()
+        return self._heldout_pairs
+
+    @property
+    def version(self) -> tuple[int, float]:
+        """Changes whenever a round is saved, by any process."""
+        self.records()
+        return self._version or (0, 0.0)
 
     @property
     def current(self) -> int:

@@ -110,7 +110,7 @@ def turn(
     rounds = campaign.rounds
     number = rounds.current
     record = _new_record(campaign, number)  # before the answers are read: later ones are news
-    if not len(campaign.known().members):
+    if not campaign.has_relations():
         raise UsageError(
             "There is nothing to learn from: no pair is similar or dissimilar. Answer some questions first."
         )

@@ -205,7 +205,7 @@ def _curve_row(campaign: Campaign, oracle: Oracle, split: Split, learned: Learne
         "round": record.number,
         "bits": round(log.given + labels * oracle.bits_per_label),
         "answers": log.given + labels,
-        "implied": int(snapshot.known.implied(given)),
+        "implied": int(campaign.evidence().closure.relations.implied(given)),
         "similar_share": similar,
         "threshold": round(record.threshold, 4),
         **score(campaign.rounds.vectors(), split, oracle.classes),

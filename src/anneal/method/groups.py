@@ -12,7 +12,7 @@ import numpy as np
 from scipy.sparse import coo_array, csr_array
 
 from anneal.method.neighbours import nearest
-from anneal.method.relations import Relations
+from anneal.method.relations import Known, Relations
 from anneal.pairs import Floats, Ids
 
 NEIGHBOURS = 10
@@ -47,7 +47,7 @@ class Membership:
         return np.asarray(shared / np.outer(norm, norm))
 
 
-def candidates(images: Ids, known: Relations, rng: np.random.Generator) -> Ids:
+def candidates(images: Ids, known: Known, rng: np.random.Generator) -> Ids:
     """The images to look at: all that have a group, and at most MAX_UNPLACED of the others."""
     images = np.unique(images)
     unplaced = np.setdiff1d(images, known.members)
@@ -57,7 +57,7 @@ def candidates(images: Ids, known: Relations, rng: np.random.Generator) -> Ids:
     return np.union1d(np.setdiff1d(images, unplaced), drawn)
 
 
-def spread_labels(vectors: Floats, images: Ids, known: Relations) -> Membership:
+def spread_labels(vectors: Floats, images: Ids, known: Known) -> Membership:
     """Spread the known groups over all ``images``."""
     images = np.unique(images)
     ranking = nearest(vectors, images, np.asarray(vectors[images]), min(NEIGHBOURS + 1, len(images)))

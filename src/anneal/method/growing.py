@@ -8,6 +8,7 @@ components that it touches again, by ``relations.full``.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import TypeVar
 
 import numpy as np
@@ -299,13 +300,15 @@ class GrowingClosure:
         images += [group for group in self._links if group not in self._images]
         return np.array(sorted(images), dtype=np.int64)
 
-    @property
-    def any_relations(self) -> bool:
-        return bool(self._images or self._links)
+    def count_groups(self, most: int) -> int:
+        """The number of groups that have a similar or dissimilar pair; counting ends at ``most``."""
+        alone = (group for group in self._links if group not in self._images)
+        return sum(1 for _ in islice(chain(self._images, alone), most))
 
-    def separated_from(self, image: int) -> Ids:
-        """The groups that the image's group is dissimilar to."""
-        return np.fromiter(self._links.get(int(self.group[image]), ()), dtype=np.int64)
+    def linked_to(self, image: int) -> tuple[Ids, NDArray[np.int8]]:
+        """The groups that the image's group is dissimilar to, and the verdict of each link."""
+        groups = np.fromiter(self._links.get(int(self.group[image]), ()), dtype=np.int64)
+        return groups, np.full(len(groups), Verdict.DISSIMILAR, dtype=np.int8)
 
     def set_aside_with(self, image: int) -> Ids:
         """The images whose pair with this one is unsure or contradicted."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from anneal.method.relations import Relations
+from anneal.method.relations import Known
 from anneal.pairs import UNKNOWN, Floats, Ids, Pairs
 
 Scorer = Callable[[Ids, Ids], Floats]  # (ids of the rows, ids of the columns) → (|rows|, |columns|)
@@ -32,7 +32,7 @@ class Mined:
 
 
 def mine(
-    images: Ids, scorer: Scorer, known: Relations, p: int, rng: np.random.Generator, block: int = 1024
+    images: Ids, scorer: Scorer, known: Known, p: int, rng: np.random.Generator, block: int = 1024
 ) -> Mined:
     """The p unknown pairs among ``images`` with the highest scores; fewer if there are not p. A hash with a
     salt from ``rng`` orders equal scores, so neither the block size nor the order of the images matters."""

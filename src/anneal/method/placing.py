@@ -11,13 +11,12 @@ every answer which group an image is tried with.
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
 from anneal.method.diversity import best_per_cluster
 from anneal.method.groups import NEIGHBOURS, Membership, candidates, spread_labels
 from anneal.method.mining import cosine, mine
 from anneal.method.neighbours import nearest
-from anneal.method.relations import Relations
+from anneal.method.relations import Known
 from anneal.method.snapshot import Agenda, Snapshot
 from anneal.pairs import UNKNOWN, Floats, Ids, Pair, Pairs, Verdict
 
@@ -25,6 +24,9 @@ TRIES = 2  # groups that an image is shown beside before it stays a group of its
 CENTRES = 160  # clusters at the start of a campaign, at most
 OVERLAP = 0.2  # two groups that overlap this much may be one
 WIDEN = 4  # clustering chooses n of the WIDEN · n images most in doubt
+AHEAD = 4  # for the first AHEAD · n images the plan notes their nearest groups
+NEAREST = 8  # of these groups, so that some are left when others refuse the image
+POOL = 2000  # images whose pairs are looked at when every image has its group
 
 
 def plan(
@@ -57,7 +59,9 @@ def plan(
     wanted = wanted[in_doubt]
     candidate = unplaced[in_doubt]
     first = candidate[best_per_cluster(snapshot.vectors[candidate], wanted, min(n, len(candidate)), rng)]
-    return Agenda(joins, _in_front(first, unplaced), _beside(snapshot, by_trained, by_frozen, first))
+    beside = _beside(snapshot, by_trained, by_frozen, first)
+    order = _in_front(first, unplaced)
+    return Agenda(joins, order, beside, _nearest_groups(snapshot, order, AHEAD * n, rng))
 
 
 def _in_front(first: Ids, every: Ids) -> Ids:
@@ -139,69 +143,111 @@ def _joins(snapshot: Snapshot, trained: Membership, n: int, rng: Generator) -> P
     return Pairs.from_list(pairs)
 
 
+def _nearest_groups(snapshot: Snapshot, planned: Ids, m: int, rng: Generator) -> Ids:
+    """(m, NEAREST): for the first m planned images the nearest member of each of the nearest groups, nearest
+    first; −1 for none."""
+    known = snapshot.known
+    images = planned[:m]
+    members = rng.permutation(_old_members(snapshot, planned))  # the generator breaks ties
+    members = members[np.argsort(known.group[members], kind="stable")]
+    near = np.full((len(images), NEAREST), -1, dtype=np.int64)
+    if not len(members):
+        return near
+    _, start = np.unique(known.group[members], return_index=True)
+    end = np.append(start[1:], len(members))
+    of_members = np.asarray(snapshot.vectors[members])
+    for row, image in enumerate(images.tolist()):
+        similarity = of_members @ snapshot.vectors[image]
+        best = np.argsort(-np.maximum.reduceat(similarity, start), kind="stable")[:NEAREST]
+        for column, group in enumerate(best.tolist()):
+            own = slice(start[group], end[group])
+            near[row, column] = members[own][np.argmax(similarity[own])]
+    return near
+
+
+def _old_members(snapshot: Snapshot, planned: Ids) -> Ids:
+    """The images that have a relation, without those that are planned."""
+    members = snapshot.known.members
+    return members[np.isin(members, snapshot.images) & ~np.isin(members, planned)]
+
+
 def pick(snapshot: Snapshot, agenda: Agenda, n: int, rng: Generator) -> Pairs:
     """Pairs that join two groups, then one pair for each image to be placed. When every image has its group,
     the most similar unknown pairs."""
     known = snapshot.known
+    new = agenda.images[known.has_relations(agenda.images)]  # these got a relation since the plan
+    if not known.count_groups(1):
+        new = agenda.images[:1]  # the first image is the first group
+    planned = agenda.images
     agenda = _without_pending(agenda, known, snapshot.pending)
     picked = dict.fromkeys(agenda.pairs[known.of(agenda.pairs) == UNKNOWN][:n])
-    members = rng.permutation(known.members[np.isin(known.members, snapshot.images)])  # this breaks ties
-    if not len(members):
-        members = agenda.images[:1]  # the first image is the first group
-    groups = np.zeros(known.links.shape[0], dtype=bool)
-    groups[known.group[members]] = True
-    for i, image in enumerate(map(int, agenda.images)):  # n is small, so this ends early
+    alone = known.sizes[known.group[agenda.images]] == 1
+    for i in np.flatnonzero(alone).tolist():  # n is small, so this ends early
         if len(picked) >= n:
             break
-        if known.sizes[known.group[image]] == 1:
-            beside = agenda.beside[i : i + 1].ravel()
-            pair = _next_try(snapshot, image, members, groups, beside, agenda.images)
-            if pair is not None:
-                picked[pair] = None
+        beside = agenda.beside[i : i + 1].ravel()
+        near = agenda.near[i : i + 1].ravel()
+        pair = _next_try(snapshot, int(agenda.images[i]), new, near, beside, planned)
+        if pair is not None:
+            picked[pair] = None
     if len(picked) < n:
         pending = set(snapshot.pending)
-        mined = mine(snapshot.images, cosine(snapshot.vectors), known, n + len(pending), rng).pairs
+        images = snapshot.images
+        pool = images if len(images) <= POOL else rng.choice(images, POOL, replace=False)
+        mined = mine(pool, cosine(snapshot.vectors), known, n + len(pending), rng).pairs
         picked |= dict.fromkeys(pair for pair in mined if pair not in pending)
     return Pairs.from_list(picked)[:n]
 
 
-def _next_try(
-    snapshot: Snapshot, image: int, members: Ids, groups: NDArray[np.bool_], beside: Ids, planned: Ids
-) -> Pair | None:
-    """The image and its next partner; None when it was tried with enough groups (``groups`` marks those of
-    ``members``). The partner is the first one ``beside`` it in the plan that it was not tried with; or the
-    nearest image of all, if that one was ``planned`` too and has a group since, which no plan could know."""
+def _next_try(snapshot: Snapshot, image: int, new: Ids, near: Ids, beside: Ids, planned: Ids) -> Pair | None:
+    """The image and its next partner; None when it was tried with enough groups. The partner is the first one
+    ``beside`` it in the plan that it was not tried with; or the nearest image of all, if that is one of the
+    ``new`` ones, which no plan could know."""
     known = snapshot.known
-    own = known.group[image]
-    links = slice(known.links.indptr[own], known.links.indptr[own + 1])
-    refused = groups[known.links.indices[links]] & (known.links.data[links] == Verdict.DISSIMILAR)
-    unsure_with = known.set_aside.indices[known.set_aside.indptr[image] : known.set_aside.indptr[image + 1]]
-    unsure = np.unique(known.group[unsure_with])
-    tries = refused.sum() + groups[unsure].sum()
-    if tries >= min(TRIES, groups.sum() - groups[own]):
+    linked, verdicts = known.linked_to(image)
+    unsure = np.unique(known.group[known.set_aside_with(image)])
+    tries = int((verdicts == Verdict.DISSIMILAR).sum() + known.has_relations(unsure).sum())
+    groups = max(known.count_groups(TRIES + 1), 1) - int(known.has_relations(np.array([image]))[0])
+    if tries >= min(TRIES, groups):
         return None
-    verdicts = known.among(np.array([image]), members)[0]
-    is_open = (verdicts == UNKNOWN) & (members != image) & ~np.isin(known.group[members], unsure)
-    partners = members[is_open]
-    if not len(partners):
+    closed = np.concatenate([known.group[[image]], linked, unsure])
+
+    def nearest_open(candidates: Ids) -> tuple[float, int]:
+        """The nearest candidate of a group that the image was not tried with, after its similarity; −1 if
+        there is none."""
+        partners = candidates[~np.isin(known.group[candidates], closed)]
+        if not len(partners):
+            return -np.inf, -1
+        similarity = snapshot.vectors[partners] @ snapshot.vectors[image]
+        best = int(np.argmax(similarity))
+        return float(similarity[best]), int(partners[best])
+
+    similarity, partner = nearest_open(new)
+    old_similarity, old_partner = nearest_open(near[near >= 0])
+    if old_partner < 0:  # the plan does not say
+        old_similarity, old_partner = nearest_open(_old_members(snapshot, planned))
+    if old_similarity > similarity:
+        still_open = beside[~np.isin(known.group[beside], closed)].tolist()
+        partner = (*still_open, old_partner)[0]
+    if partner < 0:
         return None
-    partner = int(partners[np.argmax(snapshot.vectors[partners] @ snapshot.vectors[image])])
-    if partner not in planned:
-        partner = next((int(one) for one in beside if one in partners), partner)
     return (image, partner) if image < partner else (partner, image)
 
 
-def _without_pending(agenda: Agenda, known: Relations, pending: Pairs) -> Agenda:
+def _without_pending(agenda: Agenda, known: Known, pending: Pairs) -> Agenda:
     """The agenda without what is being asked already: these pairs, and the image that each of them places. It
     is the one that has no relation yet, or if both have some, each one that is alone."""
     if not len(pending):
         return agenda
     ids = np.column_stack([pending.a, pending.b])
-    related = known.members if len(known.members) else agenda.images[:1]
-    new = ~np.isin(ids, related)
+    new = ~known.has_relations(ids)
+    if not known.count_groups(1):
+        new = ids != agenda.images[:1]
     alone = known.sizes[known.group[ids]] == 1
     placed = np.where(new.any(axis=1, keepdims=True), new, alone)
     asked = set(pending)
     pairs = Pairs.from_list(pair for pair in agenda.pairs if pair not in asked)
     left = ~np.isin(agenda.images, ids[placed])
-    return Agenda(pairs, agenda.images[left], agenda.beside[left[: len(agenda.beside)]], agenda.lean)
+    beside = agenda.beside[left[: len(agenda.beside)]]
+    near = agenda.near[left[: len(agenda.near)]]
+    return Agenda(pairs, agenda.images[left], beside, near, agenda.lean)

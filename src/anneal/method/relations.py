@@ -45,7 +45,9 @@ class Known(Protocol):
 
     def has_relations(self, images: Ids) -> NDArray[np.bool_]: ...
 
-    def separated_from(self, image: int) -> Ids: ...
+    def count_groups(self, most: int) -> int: ...
+
+    def linked_to(self, image: int) -> tuple[Ids, NDArray[np.int8]]: ...
 
     def set_aside_with(self, image: int) -> Ids: ...
 
@@ -111,10 +113,14 @@ class Relations:
         linked = self.links.indptr[group + 1] > self.links.indptr[group]
         return np.asarray((self.sizes[group] > 1) | linked)
 
-    def separated_from(self, image: int) -> Ids:
-        """The groups that the image's group is dissimilar to."""
-        linked = self.links[[int(self.group[image])]]
-        return np.asarray(linked.indices[linked.data == Verdict.DISSIMILAR], dtype=np.int64)
+    def count_groups(self, most: int) -> int:
+        """The number of groups that have a similar or dissimilar pair; counting ends at ``most``."""
+        return min(len(np.unique(self.group[self.members])), most)
+
+    def linked_to(self, image: int) -> tuple[Ids, NDArray[np.int8]]:
+        """The groups that the image's group is linked to, and the verdict of each link."""
+        links = self.links[[int(self.group[image])]]
+        return np.asarray(links.indices, dtype=np.int64), links.data
 
     def set_aside_with(self, image: int) -> Ids:
         """The images whose pair with this one is unsure or contradicted."""

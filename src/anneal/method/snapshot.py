@@ -6,7 +6,7 @@ import numpy as np
 
 from anneal.method.groups import Membership
 from anneal.method.mining import Scorer
-from anneal.method.relations import Relations
+from anneal.method.relations import Known
 from anneal.pairs import Answers, Floats, Ids, Pairs
 
 
@@ -18,16 +18,20 @@ class Agenda:
     images: Ids = field(default_factory=lambda: np.empty(0, np.int64))  # to be placed in a group after that
     beside: Ids = field(default_factory=lambda: np.empty((0, 0), np.int64))
     """(k, tries): the images to show the first k of ``images`` beside, the likeliest group first."""
+    near: Ids = field(default_factory=lambda: np.empty((0, 0), np.int64))
+    """(m, groups): for the first m of ``images`` the nearest member of each of the nearest groups, nearest
+    first; −1 where there is none."""
     lean: float = 0.0  # how far from its threshold MGUE asked (steering.lean)
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a strategy sees. The answers are those to learn from, in the order they were given."""
+    """What a strategy sees. The answers are those to learn from, in the order they were given: all of them
+    when it plans, the latest ones when it picks."""
 
     vectors: Floats  # (n, d) unit rows: every image in the serving model's space
     images: Ids  # the images that may be asked about
-    known: Relations
+    known: Known
     answers: Answers = field(default_factory=Answers.none)
     rounds: Ids = field(default_factory=lambda: np.empty(0, np.int64))  # of each answer; −1: class labels
     pending: Pairs = field(default_factory=Pairs.none)  # being asked now, so not to be picked

@@ -41,19 +41,9 @@ def verdict_probability(vectors: Floats, answers: Answers, fresh: Answers) -> Fl
     return np.where(answers.verdicts == Verdict.UNSURE, 1.0, expit(sign * logit))
 
 
-def joins_large_groups(before: Relations, fresh: Answers) -> NDArray[np.bool_]:
-    """Which of the answers join two large groups, taken one after the other."""
-    joined = np.arange(len(before.sizes))  # the group that each group is part of by now
-    sizes = before.sizes.copy()
-    joins = np.zeros(len(fresh), dtype=bool)
-    for row in np.flatnonzero(fresh.verdicts == Verdict.SIMILAR):
-        one = joined[before.group[fresh.pairs.a[row]]]
-        other = joined[before.group[fresh.pairs.b[row]]]
-        if one != other:
-            joins[row] = min(sizes[one], sizes[other]) >= LARGE
-            sizes[other] += sizes[one]
-            joined[joined == one] = other
-    return joins
+def is_large_join(sizes: tuple[int, int]) -> bool:
+    """Whether an answer that joins groups of these sizes joins two large ones."""
+    return min(sizes) >= LARGE
 
 
 def unlikely(probability: Floats, joins: NDArray[np.bool_], least: float) -> list[int]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
-from anneal.method.relations import Relations
+from anneal.method.relations import Known
 from anneal.pairs import Floats, Ids, Verdict
 
 
@@ -29,7 +29,7 @@ class Moments:
         return not (np.isnan(self.mean_similar) or np.isnan(self.mean_dissimilar))
 
 
-def moments(vectors: Floats, known: Relations, block: int = 1024) -> Moments:
+def moments(vectors: Floats, known: Known, block: int = 1024) -> Moments:
     """μ and σ of s = u·v over all pairs known to be similar or dissimilar, answered or implied."""
     sums = {Verdict.SIMILAR: np.zeros(3), Verdict.DISSIMILAR: np.zeros(3)}  # count, Σs, Σs²
     for rows, columns, verdicts in known.blocks(known.members, block):

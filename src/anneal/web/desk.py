@@ -10,7 +10,6 @@ from fastapi import Depends, HTTPException, Request
 from anneal.campaign import heldout
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.heldout import Model
-from anneal.campaign.store import Purpose
 
 Json = dict[str, Any]
 
@@ -39,8 +38,7 @@ class Desk:
 
     def models(self) -> list[Model]:
         """How good each model is, estimated again only after a new model or a change of held-out answers."""
-        rows = self.campaign.log().standing()
-        version = self.campaign.rounds.current, [row.id for row in rows if row.purpose == Purpose.HELD_OUT]
+        version = self.campaign.rounds.version, self.campaign.tally().heldout_changes
         if self._models is None or self._models[0] != version:
             self._models = version, heldout.models(self.campaign)
         return self._models[1]
