@@ -18,7 +18,8 @@ from sklearn.metrics import cohen_kappa_score
 
 from anneal.archive.catalog import Archive, open_archive
 from anneal.campaign import progress
-from anneal.campaign.campaign import FILE, Campaign, label_pairs
+from anneal.campaign.campaign import FILE, Campaign
+from anneal.campaign.evidence import label_pairs
 from anneal.campaign.rounds import FROZEN, Record
 from anneal.campaign.store import MACHINE, Event, HeldOut, Purpose, Row, Store
 from anneal.errors import ArchiveError, CampaignError, DiskError, UsageError
@@ -347,7 +348,7 @@ def test_an_answer_that_joins_two_large_groups_is_known_as_such(campaign: Campai
     number = campaign.answer(4, 9, SIMILAR)
 
     def joins(opened: Campaign) -> list[int]:
-        return [row.id for row in opened.log().standing() if opened.joins_large_groups(row)]
+        return [row.id for row in opened.log().standing() if row.id in opened.growing().large_joins]
 
     assert joins(campaign) == [number]
     assert joins(closed(Campaign.open(campaign.folder))) == [number]
@@ -451,8 +452,10 @@ def test_a_campaign_in_use_says_the_same_as_one_that_was_just_opened(
             standing = campaign.log().standing()
             people = Counter(row.annotator for row in standing)
             assert {one["annotator"]: one["answers"] for one in progress.people(campaign)} == people
-            joins = [row.id for row in standing if campaign.joins_large_groups(row)]
-            assert joins == [row.id for row in fresh.log().standing() if fresh.joins_large_groups(row)]
+            joins = [row.id for row in standing if row.id in campaign.growing().large_joins]
+            assert joins == [
+                row.id for row in fresh.log().standing() if row.id in fresh.growing().large_joins
+            ]
 
 
 # -- all or nothing ------------------------------------------------------------------------------------

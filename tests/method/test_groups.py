@@ -1,10 +1,12 @@
 """Label spreading: the known groups of some images say which group other images are likely in."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anneal.method.groups import MAX_UNPLACED, candidates, spread_labels, with_pseudo_labels
+from anneal.method import groups
+from anneal.method.groups import MAX_IMAGES, candidates, spread_labels, with_pseudo_labels
 from anneal.method.neighbours import unit
 from anneal.method.relations import Relations, full
 from anneal.pairs import Answers, Floats, Pairs, Verdict
@@ -80,14 +82,32 @@ def test_two_spaces_disagree_about_the_images_that_change_clusters() -> None:
     np.testing.assert_allclose(disagreement, membership_other.disagreement(membership_one))
 
 
-def test_the_candidates_are_all_images_with_a_group_and_a_bounded_number_of_others() -> None:
-    n = MAX_UNPLACED + 500
+def test_the_candidates_are_a_bounded_number_of_images_with_a_group_and_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    n = MAX_IMAGES + 500
     known = relations(n, (0, 1, SIMILAR), (n - 1, 5, DISSIMILAR))
     images = candidates(np.arange(n), known, np.random.default_rng(0))
-    assert len(images) == MAX_UNPLACED + 4
+    assert len(images) == MAX_IMAGES + 4
     assert {0, 1, 5, n - 1} <= set(images.tolist())
     few = candidates(np.arange(100), relations(n, (0, 1, SIMILAR)), np.random.default_rng(0))
     assert few.tolist() == list(range(100))
+    monkeypatch.setattr(groups, "MAX_IMAGES", 3)
+    known = relations(20, *((0, i, SIMILAR) for i in range(1, 8)))
+    drawn = candidates(np.arange(20), known, np.random.default_rng(0))
+    assert ((drawn < 8).sum(), (drawn >= 8).sum()) == (3, 3)
+    assert (np.diff(drawn) > 0).all()
+
+
+def test_only_the_largest_groups_are_spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [(0, 1, SIMILAR), (1, 2, SIMILAR), (15, 16, SIMILAR), (0, 15, DISSIMILAR), (0, 29, DISSIMILAR)]
+    known = relations(30, *answers)
+    assert spread_labels(two_clusters(), np.arange(30), known).groups.tolist() == [0, 15, 29]
+    monkeypatch.setattr(groups, "MAX_GROUPS", 2)
+    membership = spread_labels(two_clusters(), np.arange(30), known)
+    assert membership.groups.tolist() == [0, 15]
+    assert membership.share.shape == (30, 2)
+    assert membership.share[29].argmax() == 1  # it lies among the images of the second cluster
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(4, 40))

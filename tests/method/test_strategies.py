@@ -15,7 +15,7 @@ from anneal.method import diversity, placing, steering
 from anneal.method.groups import spread_labels
 from anneal.method.mining import Mined, cosine, mine, pairwise
 from anneal.method.neighbours import unit
-from anneal.method.relations import CLOSURES, Relations, none
+from anneal.method.relations import CLOSURES, Known, Relations, none
 from anneal.method.snapshot import Agenda, Snapshot
 from anneal.method.strategies import (
     Strategy,
@@ -139,7 +139,7 @@ def ask(strategy: Strategy, shown: Snapshot, n: int, number: int, pending: Pairs
     return list(strategy.pick(asked, agenda, n, seed(number + 1000)))
 
 
-def pairs_with(known: Relations, images: Iterable[int], verdict: int) -> set[Pair]:
+def pairs_with(known: Known, images: Iterable[int], verdict: int) -> set[Pair]:
     """The pairs of these images with this verdict, answered or implied."""
     pairs = Pairs.from_list(combinations(sorted(set(images)), 2))
     return set(pairs[known.of(pairs) == verdict])
@@ -155,6 +155,7 @@ def contents(shown: Snapshot) -> list[bytes]:
     assert isinstance(classifier, PairProbability)
     assert shown.frozen is not None
     assert shown.membership is not None
+    assert isinstance(shown.known, Relations)
     arrays = [shown.vectors, shown.images, shown.frozen, shown.rounds, shown.known.group]
     arrays += [shown.answers.pairs.a, shown.answers.pairs.b, shown.answers.verdicts]
     arrays += [shown.pending.a, shown.pending.b]
@@ -165,8 +166,9 @@ def contents(shown: Snapshot) -> list[bytes]:
     return [array.tobytes() for array in arrays]
 
 
-def parts(agenda: Agenda) -> tuple[list[Pair], list[int], list[list[int]], float]:
-    return list(agenda.pairs), agenda.images.tolist(), agenda.beside.tolist(), agenda.lean
+def parts(agenda: Agenda) -> tuple[list[Pair], list[int], list[list[int]], list[list[int]], float]:
+    nearby = agenda.beside.tolist(), agenda.near.tolist()
+    return list(agenda.pairs), agenda.images.tolist(), *nearby, agenda.lean
 
 
 # -- the contract ------------------------------------------------------------------------------------
@@ -224,7 +226,7 @@ def test_fewer_than_two_images_have_no_pair(
 @pytest.mark.parametrize("images", [[], [3], [3, 3]])
 def test_fewer_than_two_images_have_no_pair_with_a_lean_either(images: list[int]) -> None:
     shown = replace(leaning(snapshot(), 0.5), images=np.array(images, dtype=np.int64))
-    assert parts(mgue(shown, 3, seed(0), Settings())) == ([], [], [], 0.0)
+    assert parts(mgue(shown, 3, seed(0), Settings())) == ([], [], [], [], 0.0)
 
 
 @every_strategy
@@ -421,7 +423,7 @@ def test_mgue_without_diversity_asks_the_pairs_nearest_the_threshold(lam: float,
     settings = replace(PAPER, lam=lam, diversity="none")
     assert mgue_threshold(shown, settings) == pytest.approx(alpha)
     planned = strategies(settings)["mgue"].plan(shown, 7, seed(0))
-    assert parts(planned) == (nearest_to(shown, alpha)[:7], [], [], 0.0)
+    assert parts(planned) == (nearest_to(shown, alpha)[:7], [], [], [], 0.0)
 
 
 def test_mgue_with_a_logistic_threshold_asks_where_the_answers_are_as_likely_either_way() -> None:
@@ -487,7 +489,7 @@ def test_mgue_asks_as_at_the_start_while_one_kind_of_verdict_is_known(verdict: V
     assert np.isnan(mgue_threshold(shown, Settings()))
     for number in range(3):
         planned = mgue(shown, 5, seed(number), Settings())
-        assert parts(planned) == (list(cold(shown, 5, seed(number))), [], [], 0.0)
+        assert parts(planned) == (list(cold(shown, 5, seed(number))), [], [], [], 0.0)
 
 
 def test_bcgue_asks_as_at_the_start_without_a_classifier() -> None:

@@ -7,7 +7,7 @@ and ``rounds/`` (the models and vectors of each round).
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Self
@@ -15,32 +15,19 @@ from typing import Self
 import numpy as np
 
 from anneal.archive.catalog import Archive, reopen
+from anneal.campaign.evidence import Evidence, GrowingEvidence, answers_of, label_pairs
 from anneal.campaign.log import Log
 from anneal.campaign.rounds import Rounds
 from anneal.campaign.store import MACHINE, Event, HeldOut, Mailbox, Purpose, Row, Store
-from anneal.campaign.tally import Tally, learnt_from
+from anneal.campaign.tally import Tally
 from anneal.errors import CampaignError, UsageError
-from anneal.method.growing import LABELS, GrowingClosure
-from anneal.method.relations import CLOSURES, Closure, Known
+from anneal.method.relations import CLOSURES, Known
 from anneal.method.strategies import Strategy, chosen
-from anneal.method.suspects import is_large_join
 from anneal.pairs import UNKNOWN, Answers, Ids, Pair, Pairs, Verdict
 from anneal.settings import Settings, Stream
 
 FILE = "campaign.sqlite"
 WORKER_LOCK = "worker.lock"  # held by the process that takes the machine's turns
-PARTNERS = 4  # similar and dissimilar partners of a labelled image, as in the paper
-MANY = 10_000  # images: from here on partners are drawn, not shuffled
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What is learnt from: all answers but the held-out ones, then the pairs that class labels stand for."""
-
-    rows: list[Row]
-    answers: Answers  # the rows', then the labels'
-    rounds: Ids  # the round of each answer; −1 for pairs of labels
-    closure: Closure
 
 
 class Campaign:
@@ -80,7 +67,7 @@ class Campaign:
         self._mark: tuple[int, int] | None = None  # of the store when the log was read
         self._labelled: tuple[int, Answers] = (0, Answers.none())  # number of the last label, pairs of all
         self._evidence: tuple[tuple[int, int], Evidence] | None = None
-        self._growing: _Growing | None = None
+        self._growing: GrowingEvidence | None = None
         self._open_heldout: tuple[tuple[float, ...], list[Pair]] | None = None
 
     @classmethod
@@ -94,7 +81,7 @@ class Campaign:
         strategy: Strategy | None = None,
     ) -> Self:
         """A new campaign on ``archive`` that asks about ``images`` only."""
-        cls.refuse_if_made(folder)
+        refuse_if_made(folder)
         store = Store(folder / FILE, create=True)
         where = {"root": str(archive.root.resolve()), "folder": str(archive.folder.resolve())}
         with store.transaction():
@@ -108,11 +95,6 @@ class Campaign:
     @classmethod
     def open(cls, folder: Path | str, strategy: Strategy | None = None) -> Self:
         return cls(Path(folder), Store(Path(folder) / FILE), strategy)
-
-    @classmethod
-    def refuse_if_made(cls, folder: Path) -> None:
-        if cls.is_made(folder):
-            raise UsageError(f"{folder} already holds a campaign: go on with it, or give another --campaign.")
 
     @staticmethod
     def is_made(folder: Path) -> bool:
@@ -225,7 +207,7 @@ class Campaign:
     def is_round_over(self) -> bool:
         """Whether a round's worth of answers came since the newest model, and there is something to learn."""
         enough = self.log().news(self.rounds.seen) >= self.settings.per_round
-        return enough and self.has_relations()
+        return enough and self.known().count_groups(1) > 0
 
     @contextmanager
     def transaction(self) -> Iterator[Log]:
@@ -275,13 +257,14 @@ class Campaign:
         were before."""
         if self.settings.closure != "full":
             return self.evidence().closure.relations
-        return self._grown().closure
+        return self.growing().closure
 
-    def _grown(self) -> "_Growing":
+    def growing(self) -> GrowingEvidence:
+        """What the full closure of the answers gives, kept up answer by answer."""
         log = self.log()
         newest, labels = self._labelled
         if self._growing is None or self._growing.newest_label != newest:
-            self._growing = _Growing(self.size, newest, labels)
+            self._growing = GrowingEvidence(self.size, newest, labels)
         self._growing.follow(log)
         return self._growing
 
@@ -289,7 +272,7 @@ class Campaign:
     def supposing(self, released: Sequence[Row]) -> Iterator[Known]:
         """What is known as if these held-out answers were learnt from."""
         if self.settings.closure == "full":
-            closure = self._grown().closure
+            closure = self.growing().closure
             for row in released:
                 closure.add(row.id, row.pair, row.verdict)
             yield closure
@@ -300,28 +283,11 @@ class Campaign:
         else:
             yield self.known()
 
-    def has_relations(self) -> bool:
-        """Whether any pair is similar or dissimilar."""
-        return self.known().count_groups(1) > 0
-
-    def implied(self) -> int:
-        """The number of pairs known to be similar or dissimilar that nobody was asked about."""
-        if self.settings.closure == "full":
-            return self._grown().closure.implied
-        evidence = self.evidence()
-        asked = evidence.rounds >= 0
-        given = Answers(evidence.answers.pairs[asked], evidence.answers.verdicts[asked])
-        return int(evidence.closure.relations.implied(given))
-
-    def joins_large_groups(self, row: Row) -> bool:
-        """Whether this answer made one group of two large ones."""
-        return self.settings.closure == "full" and row.id in self._grown().large_joins
-
     def contradictions(self) -> list[list[Row]]:
         """Sets of answers that cannot all be true; pairs of class labels are left out."""
         if self.settings.closure == "full":
             log = self.log()
-            found = self._grown().closure.contradictions
+            found = self.growing().closure.contradictions
             return [[row for key in keys if (row := log.row(key)) is not None] for keys in found]
         evidence = self.evidence()
         given = evidence.rows
@@ -341,53 +307,12 @@ class Campaign:
         return unknown
 
 
-class _Growing:
-    """The closure of a log's rows, kept up with the log."""
-
-    def __init__(self, n: int, newest_label: int, labels: Answers) -> None:
-        self.closure = GrowingClosure(n)
-        self.newest_label = newest_label
-        self.large_joins: set[int] = set()  # numbers of rows
-        self._followed = 0
-        for i, (pair, verdict) in enumerate(zip(labels.pairs, labels.verdicts.tolist(), strict=True)):
-            self.closure.add(LABELS + i, pair, verdict)
-
-    def follow(self, log: Log) -> None:
-        for removed, added in log.changes[self._followed :]:
-            for row in learnt_from(removed):
-                self.closure.remove(row.id)
-            for row in learnt_from(added):
-                sizes = self.closure.add(row.id, row.pair, row.verdict)
-                if is_large_join(sizes):
-                    self.large_joins.add(row.id)
-                else:
-                    self.large_joins.discard(row.id)
-        self._followed = len(log.changes)
+def refuse_if_made(folder: Path) -> None:
+    if Campaign.is_made(folder):
+        raise UsageError(f"{folder} already holds a campaign: go on with it, or give another --campaign.")
 
 
 def _event(row: Row, verdict: int, by: str) -> Event:
     """A new verdict on the same pair and in the same name, entered by this person."""
     entered = None if by == row.annotator else by
     return Event(row.a, row.b, verdict, row.annotator, row.strategy, row.round, row.purpose, entered=entered)
-
-
-def answers_of(rows: Sequence[Row]) -> Answers:
-    return Answers.of(Pairs.from_list(row.pair for row in rows), [row.verdict for row in rows])
-
-
-def label_pairs(labels: dict[int, str], rng: np.random.Generator) -> Answers:
-    """The pairs that class labels stand for: for each labelled image up to four partners of its class and
-    four of others, all among the labelled images."""
-    images = np.array(sorted(labels), dtype=np.int64)
-    classes = np.array([labels[i] for i in images.tolist()])
-    pairs: list[Pair] = []
-    verdicts: list[int] = []
-    for own in np.unique(classes).tolist():
-        same = images[classes == own]
-        others = images[classes != own]
-        for image in same.tolist():
-            for pool, verdict in ((same[same != image], Verdict.SIMILAR), (others, Verdict.DISSIMILAR)):
-                drawn = rng.permutation(pool)[:PARTNERS] if len(pool) < MANY else rng.choice(pool, PARTNERS)
-                pairs += [(image, int(partner)) for partner in drawn]
-                verdicts += [int(verdict)] * len(drawn)
-    return Answers.of(Pairs.from_list(pairs), verdicts)

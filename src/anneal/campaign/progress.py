@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from anneal.campaign.campaign import Campaign, answers_of
+from anneal.campaign.campaign import Campaign
+from anneal.campaign.evidence import answers_of
 from anneal.campaign.log import PAUSE
 from anneal.campaign.questions import LATEST
 from anneal.method import estimate, steering
-from anneal.pairs import Pair, Verdict
+from anneal.pairs import Answers, Pair, Verdict
 
 SILENT = 10.0  # seconds without a sign of life until the machine counts as absent
 
@@ -46,11 +47,21 @@ def standing(campaign: Campaign) -> Standing:
         unsure=tally.verdicts[Verdict.UNSURE],
         heldout=len(tally.heldout),
         labels=len(campaign.store.labels()),
-        implied=campaign.implied(),
+        implied=_implied(campaign),
         contradictions=len(campaign.contradictions()),
         rounds=campaign.rounds.current,
         share=steering.recent_share(answers_of(latest), np.array([row.round for row in latest])),
     )
+
+
+def _implied(campaign: Campaign) -> int:
+    """The number of pairs known to be similar or dissimilar that nobody was asked about."""
+    if campaign.settings.closure == "full":
+        return campaign.growing().closure.implied
+    evidence = campaign.evidence()
+    asked = evidence.rounds >= 0
+    given = Answers(evidence.answers.pairs[asked], evidence.answers.verdicts[asked])
+    return int(evidence.closure.relations.implied(given))
 
 
 def aim(campaign: Campaign) -> tuple[float, float] | None:

@@ -12,7 +12,8 @@ from itertools import islice
 
 import numpy as np
 
-from anneal.campaign.campaign import Campaign, answers_of
+from anneal.campaign.campaign import Campaign
+from anneal.campaign.evidence import answers_of
 from anneal.campaign.log import Log, is_given
 from anneal.campaign.recheck import withdraw_suspects
 from anneal.campaign.store import MACHINE, Event, Lease, Purpose, Row

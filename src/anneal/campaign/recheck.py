@@ -1,10 +1,12 @@
 """Which answers of this campaign are asked again (``method.suspects`` has the rules as pure functions)."""
 
 import math
+from collections.abc import Set
 
 import numpy as np
 
-from anneal.campaign.campaign import Campaign, answers_of
+from anneal.campaign.campaign import Campaign
+from anneal.campaign.evidence import answers_of
 from anneal.campaign.log import Log
 from anneal.campaign.store import MACHINE, Purpose, Row
 from anneal.method import suspects
@@ -37,7 +39,7 @@ def _suspects(campaign: Campaign, log: Log) -> list[int]:
     records = rounds.records()
     rate = records[-1].recheck_rate if records else 1.0
     probability = suspects.verdict_probability(vectors, fresh, fresh)
-    joins = np.array([campaign.joins_large_groups(row) for row in this_round], dtype=bool)
+    joins = np.array([row.id in _large_joins(campaign) for row in this_round], dtype=bool)
     candidates = [row for row in this_round if log.is_doubted(row.pair)]  # asked again: the same this time?
     unlikely = suspects.unlikely(probability, joins, campaign.settings.recheck * rate)
     candidates += [this_round[i] for i in unlikely]
@@ -51,6 +53,11 @@ def _suspects(campaign: Campaign, log: Log) -> list[int]:
         earlier = [row for pair in strange for row in log.standing_on(pair)[-1:] if row.purpose in OWN]
         numbers = [row.id for row in earlier[:1]]
     return list(dict.fromkeys(numbers))
+
+
+def _large_joins(campaign: Campaign) -> Set[int]:
+    """The rows that joined two large groups. Only the full closure has groups."""
+    return campaign.growing().large_joins if campaign.settings.closure == "full" else set()
 
 
 def _weakest(log: Log, rows: list[Row], vectors: Floats, fresh: Answers) -> Row | None:

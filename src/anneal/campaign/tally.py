@@ -2,7 +2,6 @@
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from anneal.campaign.store import Purpose, Row
@@ -92,9 +91,3 @@ def _is_sampled(pair: Pair, seed: int, share: float) -> bool:
     """Whether a pair belongs to a random share of all pairs, by a hash of its ids."""
     mixed = (pair[0] * 0x9E3779B1 + pair[1] * 0x85EBCA77 + seed) % 2**32
     return (mixed ^ (mixed >> 15)) * 0x2C1B3C6D % 2**32 < share * 2**32
-
-
-def learnt_from(row: Row | None) -> Iterator[Row]:
-    """The row, if it is there and teaches."""
-    if row is not None and row.purpose != Purpose.HELD_OUT:
-        yield row

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from anneal.archive.catalog import Archive, open_archive
 from anneal.campaign import heldout
-from anneal.campaign.campaign import Campaign
+from anneal.campaign.campaign import Campaign, refuse_if_made
 from anneal.campaign.recheck import earlier_suspects, recheck_rate
 from anneal.campaign.rounds import FROZEN, Record, Round
 from anneal.errors import UsageError
@@ -78,7 +78,7 @@ def begin(
     backbone: Backbone | None = None,
 ) -> Campaign:
     """Make a campaign: encode every image and plan the first questions. They are about ``images``, or all."""
-    Campaign.refuse_if_made(folder)  # before anything of it is overwritten
+    refuse_if_made(folder)  # before anything of it is overwritten
     backbone = backbone or backbones.load(settings.backbone)
     images = np.arange(len(archive)) if images is None else images
     if len(images) < 2:
@@ -110,7 +110,7 @@ def turn(
     rounds = campaign.rounds
     number = rounds.current
     record = _new_record(campaign, number)  # before the answers are read: later ones are news
-    if not campaign.has_relations():
+    if not campaign.known().count_groups(1):
         raise UsageError(
             "There is nothing to learn from: no pair is similar or dissimilar. Answer some questions first."
         )

@@ -18,7 +18,8 @@ from anneal.pairs import Floats, Ids
 NEIGHBOURS = 10
 STEPS = 20
 KEEP = 0.9
-MAX_UNPLACED = 20_000  # images without a group to look at, drawn anew each time: this bounds memory
+MAX_IMAGES = 20_000  # images with a group to look at, and as many without, drawn anew each time …
+MAX_GROUPS = 1000  # … and groups, the largest ones: this bounds memory and time
 
 
 @dataclass(frozen=True)
@@ -48,24 +49,32 @@ class Membership:
 
 
 def candidates(images: Ids, known: Known, rng: np.random.Generator) -> Ids:
-    """The images to look at: all that have a group, and at most MAX_UNPLACED of the others."""
+    """The images to look at: at most MAX_IMAGES that have a relation, and as many others."""
     images = np.unique(images)
-    unplaced = np.setdiff1d(images, known.members)
-    if len(unplaced) <= MAX_UNPLACED:
+    placed = np.isin(images, known.members)
+    if max(placed.sum(), (~placed).sum()) <= MAX_IMAGES:
         return images
-    drawn = rng.choice(unplaced, MAX_UNPLACED, replace=False)
-    return np.union1d(np.setdiff1d(images, unplaced), drawn)
+    drawn = [_some(images[~placed], rng), _some(images[placed], rng)]
+    return np.sort(np.concatenate(drawn))
+
+
+def _some(images: Ids, rng: np.random.Generator) -> Ids:
+    return images if len(images) <= MAX_IMAGES else rng.choice(images, MAX_IMAGES, replace=False)
 
 
 def spread_labels(vectors: Floats, images: Ids, known: Known) -> Membership:
-    """Spread the known groups over all ``images``."""
+    """Spread the known groups, the MAX_GROUPS largest ones at most, over all ``images``."""
     images = np.unique(images)
     ranking = nearest(vectors, images, np.asarray(vectors[images]), min(NEIGHBOURS + 1, len(images)))
     near = np.searchsorted(images, ranking.ids)
     graph = _graph(near, ranking.scores)
 
     placed = np.flatnonzero(np.isin(images, known.members))
-    groups, column = np.unique(known.group[images[placed]], return_inverse=True)
+    groups = np.unique(known.group[images[placed]])
+    if len(groups) > MAX_GROUPS:
+        groups = np.sort(groups[np.argsort(-known.sizes[groups], kind="stable")[:MAX_GROUPS]])
+        placed = placed[np.isin(known.group[images[placed]], groups)]
+    column = np.searchsorted(groups, known.group[images[placed]])
     labels = np.zeros((len(images), len(groups)), dtype=np.float32)
     labels[placed, column] = 1 / np.sqrt(np.bincount(column))[column]  # so a large group does not take all
 

@@ -33,25 +33,98 @@ class Contested:
     withdrawn: set[tuple[Pair, int]]  # the pairs and verdicts of all these answers
 
 
+class Groups:
+    """Groups of similar images, and links between groups that are dissimilar. The smallest image of a group
+    is its name."""
+
+    def __init__(self, n: int) -> None:
+        self.group: Ids = np.arange(n, dtype=np.int64)  # (n,) of each image
+        self.sizes: Ids = np.ones(n, dtype=np.int64)  # by the group's name; 0 where an image names none
+        self.images: dict[int, list[int]] = {}  # of each group with more than one
+        self.links: Count = {}  # group → group that it is separated from → number of pairs that say so
+        self.degree = np.zeros(n, dtype=np.int32)  # groups that a group is separated from
+        self.counts = {Verdict.SIMILAR: 0, Verdict.DISSIMILAR: 0}  # pairs of images
+
+    def join(self, one: int, other: int) -> None:
+        """Make one group of two that are not linked. The smaller number names it."""
+        kept, gone = min(one, other), max(one, other)
+        self.counts[Verdict.SIMILAR] += int(self.sizes[kept] * self.sizes[gone])
+        kept_links = self.links.get(kept, {})
+        gone_links = self.links.pop(gone, {})
+        added = sum(int(self.sizes[linked]) for linked in gone_links if linked not in kept_links)
+        shared = sum(int(self.sizes[linked]) for linked in gone_links if linked in kept_links)
+        before = sum(int(self.sizes[linked]) for linked in kept_links)
+        self.counts[Verdict.DISSIMILAR] += int(self.sizes[kept]) * added
+        self.counts[Verdict.DISSIMILAR] += int(self.sizes[gone]) * (before - shared)
+        for linked, count in gone_links.items():
+            del self.links[linked][gone]
+            for group, partner in ((kept, linked), (linked, kept)):
+                _change(self.links, group, partner, count)
+            self.degree[linked] = len(self.links[linked])
+        moved = self.images.pop(gone, [gone])
+        self.group[moved] = kept
+        self.images.setdefault(kept, [kept]).extend(moved)
+        self.sizes[kept] += self.sizes[gone]
+        self.sizes[gone] = 0
+        self.degree[gone] = 0
+        self.degree[kept] = len(self.links.get(kept, ()))
+
+    def link(self, one: int, other: int) -> None:
+        if other not in self.links.get(one, ()):
+            self.counts[Verdict.DISSIMILAR] += int(self.sizes[one] * self.sizes[other])
+        self._change_link(one, other, 1)
+
+    def unlink(self, one: int, other: int) -> None:
+        self._change_link(one, other, -1)
+        if other not in self.links.get(one, ()):
+            self.counts[Verdict.DISSIMILAR] -= int(self.sizes[one] * self.sizes[other])
+
+    def _change_link(self, one: int, other: int, by: int) -> None:
+        for group, partner in ((one, other), (other, one)):
+            _change(self.links, group, partner, by)
+            self.degree[group] = len(self.links.get(group, ()))
+
+    def dissolve(self, images: list[int]) -> None:
+        """Make each image its own group, without links."""
+        for group in {int(self.group[image]) for image in images}:
+            size = int(self.sizes[group])
+            self.counts[Verdict.SIMILAR] -= size * (size - 1) // 2
+            for linked in self.links.pop(group, {}):
+                self.counts[Verdict.DISSIMILAR] -= size * int(self.sizes[linked])
+                del self.links[linked][group]
+                self.degree[linked] = len(self.links[linked])
+                if not self.links[linked]:
+                    del self.links[linked]
+            self.images.pop(group, None)
+        self.group[images] = images
+        self.sizes[images] = 1
+        self.degree[images] = 0
+
+    def form(self, images: list[int]) -> None:
+        """Make a group of images, in order, that have neither group nor link."""
+        self.group[images] = images[0]
+        self.sizes[images] = 0
+        self.sizes[images[0]] = len(images)
+        if len(images) > 1:
+            self.images[images[0]] = images
+            self.counts[Verdict.SIMILAR] += len(images) * (len(images) - 1) // 2
+
+
 class GrowingClosure:
     """What answers on n images imply. An answer has a key; answers count in the order of their keys."""
 
     def __init__(self, n: int) -> None:
-        self.group: Ids = np.arange(n, dtype=np.int64)  # (n,) the smallest image of each image's group
-        self.sizes: Ids = np.ones(n, dtype=np.int64)  # of each group, by its smallest image; 0 for others
+        self._groups = Groups(n)
+        self.group: Ids = self._groups.group
+        self.sizes: Ids = self._groups.sizes
         self.version = 0  # changes with every answer
-        self.removals = 0  # answers that were removed: without one, what is known stays known
         self._answers: dict[int, tuple[Pair, int]] = {}
         self._keys: dict[Pair, dict[int, int]] = {}  # pair → key → verdict
         self._asked: dict[Pair, int] = {}  # pair → number of answers, without those of class labels
         self._unsure: dict[Pair, int] = {}  # pair → number of unsure answers
         self._given: dict[int, Count] = {int(verdict): {} for verdict in Verdict}
-        self._images: dict[int, list[int]] = {}  # of each group with more than one
-        self._links: Count = {}  # group → group that it is separated from → number of pairs that say so
-        self._degree = np.zeros(n, dtype=np.int32)  # groups that a group is separated from
         self._contested: dict[int, Contested] = {}  # by the smallest image of the component
         self._component: dict[int, int] = {}  # of each image in a contested component
-        self._counts = {Verdict.SIMILAR: 0, Verdict.DISSIMILAR: 0}  # known pairs
         self._relations: tuple[int, Relations] | None = None
 
     # -- answers come and go ---------------------------------------------------------------------------
@@ -67,12 +140,12 @@ class GrowingClosure:
         calm = touched.isdisjoint(self._contested)
         if verdict == Verdict.DISSIMILAR and len(touched) == 2:
             if self._given[verdict][pair[0]][pair[1]] == 1:
-                self._link(one, other)
+                self._groups.link(one, other)
         elif verdict == Verdict.SIMILAR and calm and len(touched) == 1:
             pass  # they are in one group already
-        elif verdict == Verdict.SIMILAR and calm and other not in self._links.get(one, ()):
+        elif verdict == Verdict.SIMILAR and calm and other not in self._groups.links.get(one, ()):
             sizes = int(self.sizes[one]), int(self.sizes[other])
-            self._join(one, other)
+            self._groups.join(one, other)
             return sizes
         else:
             self._compute_again(touched)
@@ -84,14 +157,13 @@ class GrowingClosure:
         touched = {self._component_of(image) for image in pair}
         calm = touched.isdisjoint(self._contested)
         self.version += 1
-        self.removals += 1
         self._note(key, pair, verdict, -1)
         given_still = verdict in self._keys.get(pair, {}).values()
         if verdict == Verdict.UNSURE or (calm and given_still):
             return
         if verdict == Verdict.DISSIMILAR and len(touched) == 2:
             if not given_still:
-                self._unlink(*(int(self.group[image]) for image in pair))
+                self._groups.unlink(*(int(self.group[image]) for image in pair))
         else:
             self._compute_again(touched)
 
@@ -113,49 +185,8 @@ class GrowingClosure:
         for image, other in (pair, pair[::-1]):
             _change(self._given[verdict], image, other, sign)
 
-    # -- groups and links ------------------------------------------------------------------------------
-
     def _component_of(self, image: int) -> int:
         return self._component.get(image, int(self.group[image]))
-
-    def _join(self, one: int, other: int) -> None:
-        """Make one group of two that are not linked. The smaller number names it."""
-        kept, gone = min(one, other), max(one, other)
-        self._counts[Verdict.SIMILAR] += int(self.sizes[kept] * self.sizes[gone])
-        kept_links = self._links.get(kept, {})
-        gone_links = self._links.pop(gone, {})
-        added = sum(int(self.sizes[linked]) for linked in gone_links if linked not in kept_links)
-        shared = sum(int(self.sizes[linked]) for linked in gone_links if linked in kept_links)
-        before = sum(int(self.sizes[linked]) for linked in kept_links)
-        self._counts[Verdict.DISSIMILAR] += int(self.sizes[kept]) * added
-        self._counts[Verdict.DISSIMILAR] += int(self.sizes[gone]) * (before - shared)
-        for linked, count in gone_links.items():
-            del self._links[linked][gone]
-            for group, partner in ((kept, linked), (linked, kept)):
-                _change(self._links, group, partner, count)
-            self._degree[linked] = len(self._links[linked])
-        moved = self._images.pop(gone, [gone])
-        self.group[moved] = kept
-        self._images.setdefault(kept, [kept]).extend(moved)
-        self.sizes[kept] += self.sizes[gone]
-        self.sizes[gone] = 0
-        self._degree[gone] = 0
-        self._degree[kept] = len(self._links.get(kept, ()))
-
-    def _link(self, one: int, other: int) -> None:
-        if other not in self._links.get(one, ()):
-            self._counts[Verdict.DISSIMILAR] += int(self.sizes[one] * self.sizes[other])
-        self._change_link(one, other, 1)
-
-    def _unlink(self, one: int, other: int) -> None:
-        self._change_link(one, other, -1)
-        if other not in self._links.get(one, ()):
-            self._counts[Verdict.DISSIMILAR] -= int(self.sizes[one] * self.sizes[other])
-
-    def _change_link(self, one: int, other: int, by: int) -> None:
-        for group, partner in ((one, other), (other, one)):
-            _change(self._links, group, partner, by)
-            self._degree[group] = len(self._links.get(group, ()))
 
     # -- components that are computed again ------------------------------------------------------------
 
@@ -164,9 +195,13 @@ class GrowingClosure:
         images: list[int] = []
         for component in components:
             contested = self._contested.pop(component, None)
-            images += self._images.get(component, [component]) if contested is None else contested.images
+            images += (
+                self._groups.images.get(component, [component]) if contested is None else contested.images
+            )
         images.sort()
-        self._dissolve(images)
+        self._groups.dissolve(images)
+        for image in images:
+            self._component.pop(image, None)
         for connected in self._connected(images):
             if len(connected) > 1:
                 self._settle(connected)
@@ -176,25 +211,7 @@ class GrowingClosure:
                 pair = (image, other) if image < other else (other, image)
                 once = other not in inside or image < other
                 if once and not self._is_withdrawn(pair, Verdict.DISSIMILAR):
-                    self._link(int(self.group[image]), int(self.group[other]))
-
-    def _dissolve(self, images: list[int]) -> None:
-        """Make each image its own group, without links."""
-        for group in {int(self.group[image]) for image in images}:
-            size = int(self.sizes[group])
-            self._counts[Verdict.SIMILAR] -= size * (size - 1) // 2
-            for linked in self._links.pop(group, {}):
-                self._counts[Verdict.DISSIMILAR] -= size * int(self.sizes[linked])
-                del self._links[linked][group]
-                self._degree[linked] = len(self._links[linked])
-                if not self._links[linked]:
-                    del self._links[linked]
-            self._images.pop(group, None)
-        for image in images:
-            self._component.pop(image, None)
-        self.group[images] = images
-        self.sizes[images] = 1
-        self._degree[images] = 0
+                    self._groups.link(int(self.group[image]), int(self.group[other]))
 
     def _connected(self, images: list[int]) -> Iterator[list[int]]:
         """The images in sets that similar answers connect, each in order."""
@@ -227,12 +244,7 @@ class GrowingClosure:
                 by_group.setdefault(group, []).append(image)
             groups = by_group.values()
         for images in groups:
-            if len(images) > 1:
-                self.group[images] = images[0]
-                self.sizes[images] = 0
-                self.sizes[images[0]] = len(images)
-                self._images[images[0]] = images
-                self._counts[Verdict.SIMILAR] += len(images) * (len(images) - 1) // 2
+            self._groups.form(images)
 
     def _closure_of(self, component: list[int], inside: set[int]) -> tuple[Closure, list[int]]:
         """What the answers inside a component imply, by the computation from scratch, and their keys."""
@@ -265,7 +277,7 @@ class GrowingClosure:
         other = int(self.group[b])
         if one == other:
             return Verdict.SIMILAR
-        if other in self._links.get(one, ()):
+        if other in self._groups.links.get(one, ()):
             return Verdict.DISSIMILAR
         if self._is_set_aside((a, b) if a < b else (b, a)):
             return Verdict.UNSURE
@@ -291,23 +303,23 @@ class GrowingClosure:
     def has_relations(self, images: Ids) -> NDArray[np.bool_]:
         """Whether each image has at least one similar or dissimilar pair."""
         group = self.group[images]
-        return np.asarray((self.sizes[group] > 1) | (self._degree[group] > 0))
+        return np.asarray((self.sizes[group] > 1) | (self._groups.degree[group] > 0))
 
     @property
     def members(self) -> Ids:
         """The images with at least one similar or dissimilar pair."""
-        images = [image for group in self._images.values() for image in group]
-        images += [group for group in self._links if group not in self._images]
+        images = [image for group in self._groups.images.values() for image in group]
+        images += [group for group in self._groups.links if group not in self._groups.images]
         return np.array(sorted(images), dtype=np.int64)
 
     def count_groups(self, most: int) -> int:
         """The number of groups that have a similar or dissimilar pair; counting ends at ``most``."""
-        alone = (group for group in self._links if group not in self._images)
-        return sum(1 for _ in islice(chain(self._images, alone), most))
+        alone = (group for group in self._groups.links if group not in self._groups.images)
+        return sum(1 for _ in islice(chain(self._groups.images, alone), most))
 
     def linked_to(self, image: int) -> tuple[Ids, NDArray[np.int8]]:
         """The groups that the image's group is dissimilar to, and the verdict of each link."""
-        groups = np.fromiter(self._links.get(int(self.group[image]), ()), dtype=np.int64)
+        groups = np.fromiter(self._groups.links.get(int(self.group[image]), ()), dtype=np.int64)
         return groups, np.full(len(groups), Verdict.DISSIMILAR, dtype=np.int8)
 
     def set_aside_with(self, image: int) -> Ids:
@@ -327,12 +339,14 @@ class GrowingClosure:
         contested = (pair for one in self._contested.values() for pair, _ in one.withdrawn)
         doubtful = {pair for pair in (*self._unsure, *contested) if pair in self._asked}
         unknown = sum(self.verdict(*pair) in (UNKNOWN, Verdict.UNSURE) for pair in doubtful)
-        return sum(self._counts.values()) - (len(self._asked) - unknown)
+        return sum(self._groups.counts.values()) - (len(self._asked) - unknown)
 
     def relations(self) -> Relations:
         """The same as arrays, for work on many pairs."""
         if self._relations is None or self._relations[0] != self.version:
-            links = [(one, other) for one, others in self._links.items() for other in others if one < other]
+            links = [
+                (one, other) for one, others in self._groups.links.items() for other in others if one < other
+            ]
             aside = [pair for pair in self._keys if self._is_set_aside(pair)]
             n = len(self)
             relations = Relations(

@@ -8,7 +8,8 @@ from fastapi import APIRouter, Body, HTTPException, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from anneal.campaign import heldout, progress
-from anneal.campaign.campaign import Campaign, answers_of
+from anneal.campaign.campaign import Campaign
+from anneal.campaign.evidence import answers_of
 from anneal.campaign.heldout import Model
 from anneal.campaign.questions import LEASE, take
 from anneal.campaign.store import Row
