@@ -20,6 +20,7 @@ from anneal.network import backbones
 from anneal.network.backbones import Backbone
 from anneal.watch import Progress
 
+NICE = 5  # how far the machine stands back where both cores are busy: people come first
 LOOK = 0.2  # seconds between two looks at the store
 BEAT = 2.0  # seconds between two signs of life
 FIRST_RETRY = 5.0  # seconds to the first try after a failure; it doubles …
@@ -28,6 +29,7 @@ LAST_RETRY = 300.0  # … up to this
 
 def run(folder: Path) -> None:
     """Work until the process that started this one closes our standard input, or is gone."""
+    os.nice(NICE)
     stop = threading.Event()
     threading.Thread(target=_watch_parent, args=(stop,), daemon=True).start()
     lock = FileLock(folder / WORKER_LOCK)
