@@ -44,9 +44,9 @@ class Backbone:
         std = torch.tensor(self.std, device=x.device)[:, None, None]
         return (x - mean) / std
 
-    def autocast(self) -> torch.autocast:
+    def autocast(self, wanted: bool = True) -> torch.autocast:
         """Half precision (bf16) inside a ``with``, on a GPU. On the CPU it changes nothing."""
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type != "cpu")
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=wanted and self.device.type != "cpu")
 
     @cached_property
     def digest(self) -> str:

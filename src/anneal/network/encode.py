@@ -22,8 +22,9 @@ from anneal.pairs import Floats
 from anneal.watch import Progress, silent
 
 SAVED = 128  # images between two saves of the frozen part's output
-BATCH = 4  # images at once in torch on a CPU: a small batch stays in the caches (bench/encoding.py)
-GPU_BATCH = 256
+BATCH = 64  # images at once in the trained part
+SMALL_BATCH = 4  # in the frozen part on a CPU: its large first layers stay in the caches (bench/encoding.py)
+GPU_BATCH = 256  # on a GPU
 MANY = 500  # images from which an export pays: it takes as long as torch takes for about so many
 VIEWS = 2  # quarter turns: seen from above no direction is up, and two views are much better than one
 
@@ -74,20 +75,14 @@ def _frozen_output(
 
 def _in_torch(pixels: NDArray[np.uint8], backbone: Backbone, depth: Depth, views: int) -> NDArray[Any]:
     part = frozen(backbone, depth).eval()
+    step = SMALL_BATCH if backbone.device.type == "cpu" else GPU_BATCH
     blocks = []
-    for i in range(0, len(pixels), step := _step(backbone)):
-        total = 0
-        for turn in range(views):
-            turned = np.rot90(pixels[i : i + step], turn, axes=(1, 2))
-            with backbone.autocast():
-                total = total + part(prepare(turned, backbone)).float()
-        blocks.append(_on_cpu(total / views))
+    for i in range(0, len(pixels), step):
+        turned = [np.rot90(pixels[i : i + step], turn, axes=(1, 2)) for turn in range(views)]
+        with backbone.autocast():
+            outputs = [part(prepare(view, backbone)) for view in turned]
+        blocks.append(_on_cpu(torch.stack(outputs).float().mean(dim=0)))
     return np.concatenate(blocks)
-
-
-def _step(backbone: Backbone) -> int:
-    """How many images a network takes at once."""
-    return BATCH if backbone.device.type == "cpu" else GPU_BATCH
 
 
 def prepare(rows: NDArray[Any], backbone: Backbone) -> torch.Tensor:
@@ -111,10 +106,10 @@ def vectors(
 ) -> dict[Space, Floats]:
     """Every image as a unit row in each of these spaces. ``stored`` is what ``inputs`` returned."""
     encoder.to(backbone.device).eval()
-    step = 4096 if encoder.depth == "head" else _step(backbone)
+    step = 4096 if encoder.depth == "head" else BATCH
     blocks: dict[Space, list[Floats]] = {space: [] for space in spaces}
     for i in range(0, len(stored), step):
-        with backbone.autocast():
+        with backbone.autocast(encoder.depth != "head"):  # a head alone is quick in full precision
             features, projected = encoder(prepare(stored[i : i + step], backbone))
         for space, rows in blocks.items():
             output = features if space == "backbone" else projected

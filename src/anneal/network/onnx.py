@@ -53,14 +53,19 @@ class Session:
         return mean
 
 
+def file_of(folder: Path, backbone: Backbone, depth: Depth, px: int) -> Path:
+    """Where the export of this network is kept. The name changes with its weights."""
+    return folder / f"frozen-{backbone.digest}-{depth}-{px}.onnx"
+
+
 def session(
     folder: Path, backbone: Backbone, depth: Depth, sample: NDArray[np.uint8], make: bool
 ) -> Session | None:
-    """The export of this network for images like ``sample``, kept in ``folder``. It is exported now if ``make``
-    says so. None without one, on a GPU, and if the export fails; then one line of the log says so."""
+    """The export of this network for images as large as ``sample``, kept in ``folder``. With ``make`` it is
+    made if it is not there. None without one, on a GPU, and if it fails: then one line of the log says so."""
     if backbone.device.type != "cpu":
         return None
-    file = folder / f"frozen-{backbone.digest}-{depth}-{sample.shape[1]}.onnx"
+    file = file_of(folder, backbone, depth, sample.shape[1])
     try:
         if not file.exists():
             if not make:
@@ -95,7 +100,7 @@ def export(backbone: Backbone, depth: Depth, sample: NDArray[np.uint8]) -> bytes
     pixels = torch.from_numpy(np.array(sample))
     two = pixels[[0, 0]]  # a batch of one would be taken for a constant
     batch = torch.export.Dim.DYNAMIC
-    with _quiet():
+    with torch.inference_mode(False), _quiet():
         program = torch.onnx.export(
             network,
             (two,),
