@@ -24,6 +24,7 @@ import numpy as np
 import onnxruntime
 import torch
 from numpy.typing import NDArray
+from sidebyside import alternate, row, seconds
 
 from anneal.archive.catalog import open_archive, scan
 from anneal.archive.decode import read_image
@@ -32,7 +33,6 @@ from anneal.network import backbones, encode, onnx
 from anneal.network.backbones import Backbone
 from anneal.network.model import frozen
 from anneal.pairs import Floats
-from sidebyside import alternate, row, seconds
 
 PX = 224
 FILES = 300  # of a turn
@@ -131,7 +131,10 @@ def onnx_runs(model: Path) -> dict[str, Run]:
 
 def fastest(pixels: Pixels, runs: dict[str, Run]) -> tuple[str, Run]:
     """The quickest of these, by the best of two runs of each."""
-    times = {name: min(seconds(lambda run=run: run(pixels)) for _ in range(2)) for name, run in runs.items()}
+    times = {}
+    for name, run in runs.items():
+        work = partial(run, pixels)
+        times[name] = min(seconds(work), seconds(work))
     name = min(times, key=times.__getitem__)
     print(", ".join(f"{name}: {len(pixels) / time:.0f}/s" for name, time in times.items()), flush=True)
     return name, runs[name]
