@@ -22,7 +22,6 @@ def test_the_frozen_part_runs_once_and_resumes(
     drawn: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(encode, "SAVED", 64)
-    monkeypatch.setattr(encode, "SMALL_BATCH", 64)
     archive = replace(open_archive(drawn, 32, cache), folder=tmp_path)
     calls: list[int] = []
 
@@ -67,6 +66,22 @@ def test_features_are_the_mean_over_quarter_turns(drawn: Path, cache: Path, tmp_
     queries = encode.query(archive.pixels[:3], backbone, "head", None, views=2)
     unit_rows = both[:3] / np.linalg.norm(both[:3], axis=1, keepdims=True)
     np.testing.assert_allclose(queries, unit_rows, atol=1e-5)
+
+
+def test_large_images_go_through_torch_a_few_at_a_time(tmp_path: Path) -> None:
+    sizes: list[int] = []
+
+    class Sized(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            sizes.append(len(x))
+            return x.mean(dim=(2, 3))
+
+    backbone = Backbone("sized", None, Sized(), (0.0,) * 3, (1.0,) * 3)
+    for px in (112, 224, 600):
+        images = np.full((18, px, px, 3), 51, dtype=np.uint8)
+        vectors = encode.query(images, backbone, "head", None, views=1)
+        np.testing.assert_allclose(vectors, np.full((18, 3), 3**-0.5), rtol=1e-6)
+    assert sizes == [16, 2, 4, 4, 4, 4, 2, *[1] * 18]
 
 
 # -- ONNX Runtime -----------------------------------------------------------------------------------

@@ -23,8 +23,8 @@ from anneal.watch import Progress, silent
 
 SAVED = 128  # images between two saves of the frozen part's output
 BATCH = 64  # images at once in the trained part
-SMALL_BATCH = 4  # in the frozen part on a CPU: its large first layers stay in the caches (bench/encoding.py)
-GPU_BATCH = 256  # on a GPU
+GPU_BATCH = 256  # in the frozen part on a GPU
+PIXELS = 4 * 224**2  # at once in the frozen part on a CPU: few, so that its first layers stay in the caches
 MANY = 500  # images from which an export pays: it takes as long as torch takes for about so many
 VIEWS = 2  # quarter turns: seen from above no direction is up, and two views are much better than one
 
@@ -75,7 +75,8 @@ def _frozen_output(
 
 def _in_torch(pixels: NDArray[np.uint8], backbone: Backbone, depth: Depth, views: int) -> NDArray[Any]:
     part = frozen(backbone, depth).eval()
-    step = SMALL_BATCH if backbone.device.type == "cpu" else GPU_BATCH
+    few = max(1, PIXELS // pixels.shape[1] ** 2)
+    step = few if backbone.device.type == "cpu" else GPU_BATCH
     blocks = []
     for i in range(0, len(pixels), step):
         turned = [np.rot90(pixels[i : i + step], turn, axes=(1, 2)) for turn in range(views)]
