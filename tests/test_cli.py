@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import itertools
 import json
+import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -15,10 +19,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import typer
 from PIL import Image
+from rich.console import Console
 
-from anneal import cli
+from anneal import cli, console
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.questions import next_question
 from anneal.campaign.store import Store
@@ -521,3 +527,53 @@ def test_reproduce_refuses_in_a_sentence(
     paths = [drawn] * words.count("{}")
     run = anneal(f"reproduce {words} {NET} --out {{}} --cache {{}}", *paths, tmp_path / "out", cache)
     refused(run, 2, said)
+
+
+# -- devices ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command", ["init {}", "label", "round", "search {}", "simulate {}", "reproduce all"]
+)
+@pytest.mark.parametrize(
+    ("device", "sentence"),
+    [("cuda", "torch finds no cuda device on this machine"), ("tpu", "There is no device 'tpu': use auto")],
+)
+def test_a_device_that_is_not_there_is_refused(
+    anneal: Anneal, monkeypatch: pytest.MonkeyPatch, drawn: Path, command: str, device: str, sentence: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv("ANNEAL_DEVICE", "cpu")
+    run = anneal(f"{command} --device {device}", drawn)
+    assert (run.code, run.out) == (2, "")
+    assert sentence in run.err
+    assert os.environ["ANNEAL_DEVICE"] == "cpu"
+
+
+def test_the_device_is_told_to_the_processes_that_this_one_starts(
+    anneal: Anneal, campaign: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANNEAL_DEVICE", "tpu")
+    assert "There is no device 'tpu'" in anneal("search {} --campaign {}", "x.png", campaign).err
+    anneal("search {} --campaign {} --device cpu", "x.png", campaign)
+    assert os.environ["ANNEAL_DEVICE"] == "cpu"
+
+
+# -- progress -----------------------------------------------------------------------------------------
+
+
+def test_progress_shows_images_a_second_and_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    ticks = itertools.count()
+    terminal = Console(file=screen, force_terminal=True, width=120, get_time=lambda: float(next(ticks)))
+    monkeypatch.setattr(console, "err", terminal)
+    with console.progress_bars() as watch:
+        for step in ("encoding", "choosing"):
+            progress = watch(step)
+            for done in (0, 50, 100):
+                progress(done, 1000)
+    lines = re.split(r"[\r\n]", re.sub(r"\x1b\[[\d;?]*\w", "", screen.getvalue()))
+    encoding = [line for line in lines if "encoding" in line][-1]
+    choosing = [line for line in lines if "choosing" in line][-1]
+    assert re.search(r"100/1000 +\d+ images/s +\d:\d\d:\d\d", encoding)
+    assert "images/s" not in choosing

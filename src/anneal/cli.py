@@ -14,7 +14,18 @@ from rich.table import Table
 
 from anneal import __version__
 from anneal.cli_experiments import demo, reproduce, simulate
-from anneal.console import Json, describe, err, escape, out, print_json, progress_bars, with_settings
+from anneal.console import (
+    Device,
+    Json,
+    describe,
+    err,
+    escape,
+    out,
+    print_json,
+    progress_bars,
+    use_device,
+    with_settings,
+)
 from anneal.errors import AnnealError, UsageError
 from anneal.pairs import Verdict
 from anneal.settings import Settings, refuse_unused
@@ -58,11 +69,13 @@ def init(
     use_classes: Annotated[
         bool, typer.Option("--use-classes", help="Learn from class folders (or the manifest's classes) too.")
     ] = False,
+    device: Device = "auto",
 ) -> None:
     """Read an archive, encode it and plan the first questions.
 
     Example: [bold]anneal init photos/ --campaign my-campaign[/]
     """
+    use_device(device)
     refuse_unused(settings, [settings.strategy])
     if Path(settings.backbone).is_dir():
         settings = replace(settings, backbone=str(Path(settings.backbone).resolve()))
@@ -99,11 +112,13 @@ def label(
     ] = None,
     criterion: Annotated[str | None, typer.Option(help="What you mean by similar.")] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open the page.")] = False,
+    device: Device = "auto",
 ) -> None:
     """Answer "are these two similar?" in the browser, while the machine learns beside it.
 
     Example: [bold]anneal label --campaign my-campaign[/]
     """
+    use_device(device)
     from anneal.campaign.campaign import Campaign
     from anneal.web import serve
 
@@ -165,11 +180,14 @@ def export(
 
 
 @app.command("round")
-def round_(campaign: CampaignOption = Path("campaign"), as_json: Json = False) -> None:
+def round_(
+    campaign: CampaignOption = Path("campaign"), device: Device = "auto", as_json: Json = False
+) -> None:
     """Take one machine's turn: learn from every answer so far and plan the next questions.
 
     Example: [bold]anneal round --campaign my-campaign[/]
     """
+    use_device(device)
     from filelock import FileLock, Timeout
 
     from anneal.campaign import heldout, progress
@@ -263,12 +281,14 @@ def search(
     campaign: CampaignOption = Path("campaign"),
     k: Annotated[int, typer.Option("-k", help="How many results.", min=1)] = 10,
     panel: Annotated[Path | None, typer.Option(help="Draw the results into this picture.")] = None,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Find the images most like an example.
 
     Example: [bold]anneal search photos/harbour7.jpg -k 10 --campaign my-campaign --panel found.png[/]
     """
+    use_device(device)
     from anneal.campaign.campaign import Campaign
     from anneal.search import find_similar
 

@@ -9,7 +9,17 @@ from typing import Annotated, Any
 
 import typer
 
-from anneal.console import Json, describe, out, print_json, print_row, progress_bars, with_settings
+from anneal.console import (
+    Device,
+    Json,
+    describe,
+    out,
+    print_json,
+    print_row,
+    progress_bars,
+    use_device,
+    with_settings,
+)
 from anneal.errors import UsageError
 from anneal.settings import Settings, refuse_unused
 
@@ -35,6 +45,7 @@ def simulate(
     jobs: Jobs = JOBS,
     folder: Annotated[Path, typer.Option("--out", help="Where the curve goes.")] = Path("runs/simulate"),
     cache: Cache = None,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Play a campaign with an oracle that knows the classes, and draw the learning curve.
@@ -44,6 +55,7 @@ def simulate(
 
     Example: [bold]anneal simulate UCMerced/ --strategy mgue,random --start labelled:84 --trials 3[/]
     """
+    use_device(device)
     names = [name.strip() for name in settings.strategy.split(",")]
     if len(set(names)) < len(names):
         raise UsageError("--strategy names one strategy twice.")
@@ -89,6 +101,7 @@ def reproduce(
     px: OwnNumber = None,
     quick: Annotated[bool, typer.Option("--quick", help="A few minutes on a small drawn archive.")] = False,
     cache: Cache = None,
+    device: Device = "auto",
 ) -> None:
     """Redo the paper's experiments: curves, figures, and tables that set ours beside the paper's.
 
@@ -97,6 +110,7 @@ def reproduce(
 
     Example: [bold]anneal reproduce comparison --archive ucmerced --data UCMerced/ --out runs/ucmerced[/]
     """
+    use_device(device)
     if data is None and not quick:
         raise UsageError("Give --data FOLDER with the archive's images, or --quick for a drawn archive.")
     with progress_bars() as watch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -12,7 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
 
 from anneal.errors import AnnealError
 from anneal.settings import Settings, option
@@ -25,10 +35,23 @@ out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for a script to read.")]
+Device = Annotated[
+    str, typer.Option(envvar="ANNEAL_DEVICE", help="Where networks run: auto (a GPU if any), cpu, cuda, mps.")
+]
+IMAGE_STEPS = ("reading", "encoding", "embedding")  # whose progress counts images
 
 
 class StoppedError(AnnealError):
     exit_code = 130
+
+
+def use_device(name: str) -> None:
+    """Run networks on this device, here and in the processes this one starts. Refuse one that is not here."""
+    if name not in ("auto", "cpu"):
+        from anneal.network.backbones import find_device  # loads torch
+
+        find_device(name)
+    os.environ["ANNEAL_DEVICE"] = name
 
 
 def with_settings(**defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -56,10 +79,25 @@ def with_settings(**defaults: Any) -> Callable[[Callable[..., None]], Callable[.
     return decorate
 
 
+class _SpeedColumn(ProgressColumn):
+    """Images a second, for the steps that go from image to image."""
+
+    def render(self, task: Task) -> Text:
+        if task.description not in IMAGE_STEPS or not task.speed:
+            return Text("")
+        return Text(f"{task.speed:.0f} images/s")
+
+
 @contextmanager
 def progress_bars() -> Iterator[Watch]:
     """Progress bars on standard error, one line a step; gone when the work is done."""
-    columns = (TextColumn("{task.description:>10}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description:>10}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        _SpeedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bars:
         tasks: dict[str, Any] = {}
 

@@ -1,5 +1,6 @@
 """Archives: which files become images, which ids they get, and what is kept of them."""
 
+import json
 import os
 import select
 import shutil
@@ -16,7 +17,10 @@ from PIL import Image
 from samples import PX, bands, encoded, noise, put, raster, resized
 
 from anneal.archive.catalog import Archive, Entry, open_archive, reopen, scan
+from anneal.archive.pixels import GrowingArray
 from anneal.errors import AnnealError, ArchiveError, UsageError
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
 def assert_same(one: Archive, other: Archive) -> None:
@@ -226,11 +230,17 @@ def spoil(folder: Path, how: str) -> None:
         shutil.rmtree(folder)
     elif how == "pixels gone":
         (folder / "pixels.bin").unlink()
+    elif how == "list gone":
+        (folder / "pixels.jsonl").unlink()
+    elif how == "list cut short":
+        os.truncate(folder / "pixels.jsonl", 3)
     else:
         os.truncate(folder / "pixels.bin", PX * PX)
 
 
-@pytest.mark.parametrize("how", ["all gone", "pixels gone", "pixels cut short"])
+@pytest.mark.parametrize(
+    "how", ["all gone", "pixels gone", "pixels cut short", "list gone", "list cut short"]
+)
 def test_damaged_pixels_are_an_error_on_reopening_and_are_read_again_on_opening(
     tmp_path: Path, how: str
 ) -> None:
@@ -386,6 +396,66 @@ def test_an_image_past_pillows_bomb_limit_does_not_stop_the_scan(
     else:
         assert archive.paths == ("a.png", "c.png")
         assert [path for path, _ in archive.skipped] == ["b.png"]
+
+
+# -- the list of files ------------------------------------------------------------------------------
+
+
+def test_an_archive_read_by_version_2_opens_as_it_was() -> None:
+    """Its list of files is in the note of the pixels."""
+    (folder,) = (FIXTURES / "version-2" / "mgue" / "cache").iterdir()
+    assert not (folder / "pixels.jsonl").exists()
+    note = json.loads((folder / "pixels.json").read_text(encoding="utf-8"))["note"]
+    archive = reopen(Path("gone"), folder, PX)
+    columns = zip(archive.paths, archive.labels, archive.splits, archive.digests, strict=True)
+    assert [list(row) for row in columns] == note["images"]
+    assert len(archive) == len(archive.pixels) == 48
+
+
+def test_an_unfinished_read_of_version_2_is_read_again(tmp_path: Path) -> None:
+    for seed in range(3):
+        put(tmp_path / "in" / f"{seed}.png", seed)
+    whole = open_archive(tmp_path / "in", PX, tmp_path / "cache")
+    folder = whole.folder
+    (folder / "pixels.jsonl").unlink()
+    old = GrowingArray(folder / "pixels", np.uint8, (PX, PX, 3))
+    old.append(noise(9, PX)[None], {"images": [["0.png", "", "", "x"]], "skipped": []})
+    assert_same(open_archive(tmp_path / "in", PX, tmp_path / "cache"), whole)
+
+
+def test_the_note_stays_small_and_the_list_is_written_once(many: Path, tmp_path: Path) -> None:
+    """Else reading a million files would write the list four thousand times."""
+    lengths = []
+
+    def look(done: int, total: int) -> None:
+        (folder,) = tmp_path.iterdir()
+        lengths.append(((folder / "pixels.jsonl").stat().st_size, (folder / "pixels.json").stat().st_size))
+
+    archive = open_archive(many, PX, tmp_path, look)
+    lists, notes = zip(*lengths, strict=True)
+    assert sorted(lists) == list(lists)
+    assert max(notes) < 200
+    lines = (archive.folder / "pixels.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 800
+    assert json.loads(lines[7 // 2])[0] == "x/006.png"
+    assert [json.loads(line)[4] for line in lines if not json.loads(line)[3]] == [
+        "not an image that can be read"
+    ] * 16
+
+
+@pytest.mark.parametrize("left", ['["half a li', '["x/1.png", "x", "", "d", ""]\n' * 300])
+def test_lines_of_a_killed_reader_do_not_count(many: Path, tmp_path: Path, left: str) -> None:
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        open_archive(many, PX, tmp_path / "stopped", stop)
+    (folder,) = (tmp_path / "stopped").iterdir()
+    with (folder / "pixels.jsonl").open("a", encoding="utf-8") as lines:
+        lines.write(left)
+    resumed = open_archive(many, PX, tmp_path / "stopped")
+    assert_same(resumed, open_archive(many, PX, tmp_path / "undisturbed"))
+    assert len((folder / "pixels.jsonl").read_text(encoding="utf-8").splitlines()) == 800
 
 
 # -- killed readers and two readers -----------------------------------------------------------------

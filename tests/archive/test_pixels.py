@@ -74,6 +74,17 @@ def test_note_and_completeness_are_saved(tmp_path: Path) -> None:
     assert (last.note, last.complete, last.rows) == ({"names": ["c"]}, True, 2)
 
 
+def test_a_cleared_array_starts_at_the_first_row(tmp_path: Path) -> None:
+    growing = opened(tmp_path / "rows")
+    growing.append(numbered(0, 3), {"old": True})
+    growing.finish()
+    growing.clear()
+    assert (growing.rows, growing.complete, growing.note) == (0, False, {})
+    assert opened(tmp_path / "rows").rows == 0
+    growing.append(numbered(5, 1))
+    np.testing.assert_array_equal(opened(tmp_path / "rows").array(), numbered(5, 1))
+
+
 def test_the_array_is_read_only_and_of_the_asked_type(tmp_path: Path) -> None:
     growing = GrowingArray(tmp_path / "rows", np.float32, (2,))
     growing.append(np.array([[1, 2]], dtype=np.int64))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -108,3 +109,56 @@ def test_unknown_names_and_empty_folders_are_errors(tmp_path: Path) -> None:
         backbones.load(str(tmp_path))
     with pytest.raises(BackboneError, match=r"config\.json"):
         backbones.load("./no-such-folder")
+
+
+# -- devices ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Say which kinds of GPU this machine has."""
+    monkeypatch.delenv("ANNEAL_DEVICE", raising=False)
+
+    def have(*names: str) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: "cuda" in names)
+        monkeypatch.setattr(torch.backends.mps, "is_available", lambda: "mps" in names)
+
+    return have
+
+
+@pytest.mark.parametrize(
+    ("here", "found"), [((), "cpu"), (("mps",), "mps"), (("cuda",), "cuda"), (("cuda", "mps"), "cuda")]
+)
+def test_auto_takes_a_gpu_if_there_is_one(
+    here: tuple[str, ...], found: str, gpus: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus(*here)
+    assert backbones.find_device() == torch.device(found)
+    monkeypatch.setenv("ANNEAL_DEVICE", "auto")
+    assert backbones.find_device("auto") == torch.device(found)
+    monkeypatch.setenv("ANNEAL_DEVICE", "cpu")
+    assert backbones.find_device("auto") == torch.device("cpu")
+    assert backbones.find_device(found) == torch.device(found)  # what is asked for goes first
+
+
+def test_a_device_that_is_not_there_is_refused_in_a_sentence(
+    gpus: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus()
+    with pytest.raises(UsageError, match=r"torch finds no cuda device on this machine: use --device auto"):
+        backbones.load("random:resnet-18", "cuda")
+    monkeypatch.setenv("ANNEAL_DEVICE", "tpu")
+    with pytest.raises(UsageError, match="There is no device 'tpu': use auto, cpu, cuda or mps"):
+        backbones.load("random:resnet-18")
+
+
+@pytest.mark.parametrize("name", ["random:resnet-18", "random:efficientnet-lite0"])
+def test_every_weight_is_on_the_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``meta`` stands for a GPU: it holds no values but refuses tensors of another device."""
+    monkeypatch.setattr(backbones, "find_device", lambda device: torch.device("meta"))
+    backbone = backbones.load(name)
+    assert backbone.lower is not None
+    weights = [*backbone.lower.state_dict().values(), *backbone.upper.state_dict().values()]
+    assert {weight.device.type for weight in weights} == {backbone.device.type} == {"meta"}
+    pixels = torch.zeros(2, 64, 64, 3, dtype=torch.uint8, device="meta")
+    assert frozen(backbone, "head")(backbone.normalise(pixels)).device.type == "meta"

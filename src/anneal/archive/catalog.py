@@ -9,15 +9,18 @@ import importlib.util
 import io
 import json
 import os
+import sys
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anneal.archive.decode import UNREADABLE, decode_to, read_image, within
+from anneal.archive.decode import UNREADABLE, Reading, decode_to, read_image, within
 from anneal.archive.pixels import GrowingArray
 from anneal.errors import ArchiveError, UsageError
 from anneal.pairs import Ids
@@ -72,11 +75,15 @@ class Archive:
 
     def find(self, path: Path) -> int | None:
         """The id of a file, given as a path on disk or relative to the root; None if it is not here."""
-        rows = {os.path.normpath(name): i for i, name in enumerate(self.paths)}
         relative = os.path.relpath(path, self.root)
         resolved = os.path.relpath(path.resolve(), self.root.resolve())
         names = [os.path.normpath(name) for name in (str(path), relative, resolved)]
-        return next((rows[name] for name in names if name in rows), None)
+        return next((self._rows[name] for name in names if name in self._rows), None)
+
+    @cached_property
+    def _rows(self) -> dict[str, int]:
+        """The id of each path."""
+        return {os.path.normpath(name): i for i, name in enumerate(self.paths)}
 
     def picture(self, image: int, most: int) -> NDArray[np.uint8]:
         """(h, w, 3) from the image's file, in its own proportions, no side longer than ``most``."""
@@ -100,7 +107,7 @@ def open_archive(
     root, entries = scan(source)
     folder = cache / fingerprint(root, entries, px)
     pixels = GrowingArray(folder / "pixels", np.uint8, (px, px, 3))
-    if not pixels.complete:
+    if not _is_read(pixels):
         with pixels.writing():
             _read(root, entries, pixels, progress, workers or os.cpu_count() or 1)
     return reopen(root, folder, px)
@@ -109,34 +116,85 @@ def open_archive(
 def reopen(root: Path, folder: Path, px: int) -> Archive:
     """An archive that was read before, from its kept pixels. The image files may be gone."""
     pixels = GrowingArray(folder / "pixels", np.uint8, (px, px, 3))
-    if not pixels.complete:
+    if not _is_read(pixels):
         raise ArchiveError(f"Pixels in {folder} are gone or incomplete: restore them or make a new campaign.")
-    skipped = tuple((path, reason) for path, reason in pixels.note["skipped"])
-    if not pixels.rows:
+    images: list[tuple[str, str, str, str]] = []
+    skipped: list[tuple[str, str]] = []
+    for path, label, split, digest, reason in _listed(pixels):
+        if digest:
+            # A class or a split stands in many lines and is held once.
+            images.append((path, sys.intern(label), sys.intern(split), digest))
+        else:
+            skipped.append((path, reason))
+    if not images:
         first = "; ".join(f"{path}: {reason}" for path, reason in skipped[:3])
         raise ArchiveError(f"None of the files in {root} could be read as an image ({first}).")
-    paths, labels, splits, digests = zip(*pixels.note["images"], strict=True)
-    return Archive(root, paths, labels, splits, digests, pixels.array(), skipped, folder)
+    paths, labels, splits, digests = zip(*images, strict=True)
+    return Archive(root, paths, labels, splits, digests, pixels.array(), tuple(skipped), folder)
+
+
+# -- the list of files ------------------------------------------------------------------------------
+# ``pixels.jsonl`` has a line for every file: a JSON list of path, class, split, digest and reason. A file
+# that could not be read has a reason and no digest. The list only grows. The note of the pixels says how many
+# ``files`` count and how many ``bytes`` they take; what a killed reader left after them does not count.
+
+
+def _list_file(pixels: GrowingArray) -> Path:
+    return pixels.path.with_name("pixels.jsonl")
+
+
+def _has_list(pixels: GrowingArray) -> bool:
+    """Whether the list is as long as the note says."""
+    file = _list_file(pixels)
+    return "files" in pixels.note and file.exists() and file.stat().st_size >= pixels.note["bytes"]
+
+
+def _is_read(pixels: GrowingArray) -> bool:
+    """Whether every file was read. Earlier versions kept the list in the note."""
+    return pixels.complete and ("images" in pixels.note or _has_list(pixels))
+
+
+def _listed(pixels: GrowingArray) -> Iterator[list[str]]:
+    """(path, class, split, digest, reason) of every file."""
+    note = pixels.note
+    if "images" in note:
+        yield from ([*image, ""] for image in note["images"])
+        yield from ([path, "", "", "", reason] for path, reason in note["skipped"])
+        return
+    with _list_file(pixels).open("rb") as lines:
+        for _ in range(note["files"]):
+            yield json.loads(lines.readline())
 
 
 def _read(root: Path, entries: list[Entry], pixels: GrowingArray, progress: Progress, workers: int) -> None:
-    """Append the pixels of every file not yet read. The note lists the files read so far."""
-    note: dict[str, list[list[str]]] = pixels.note or {"images": [], "skipped": []}
-    px = pixels.row[0]
-    done = len(note["images"]) + len(note["skipped"])
-    with ThreadPoolExecutor(workers) as pool:
-        for start in range(done, len(entries), BATCH):
-            batch = entries[start : start + BATCH]
-            readings = pool.map(lambda entry: read_image(root / entry.path, px), batch)
+    """Append the pixels of every file not yet read, and its line. A batch is decoded while the one before it
+    is written."""
+    if not _has_list(pixels):
+        pixels.clear()
+        _list_file(pixels).write_bytes(b"")
+    done = pixels.note.get("files", 0)
+    with ThreadPoolExecutor(workers) as pool, _list_file(pixels).open("r+b") as lines:
+
+        def start(at: int) -> tuple[list[Entry], Iterable[Reading]]:
+            batch = entries[at : at + BATCH]
+            return batch, pool.map(lambda entry: read_image(root / entry.path, pixels.row[0]), batch)
+
+        lines.truncate(lines.seek(pixels.note.get("bytes", 0)))
+        batch, readings = start(done)
+        while batch:
+            ahead = start(done + len(batch))
             rows = []
             for entry, (digest, image, reason) in zip(batch, readings, strict=True):
-                if image is None:
-                    note["skipped"].append([entry.path, reason])
-                else:
-                    note["images"].append([*entry, digest])
+                lines.write(json.dumps([*entry, digest, reason]).encode() + b"\n")
+                if image is not None:
                     rows.append(image)
-            pixels.append(np.array(rows, dtype=np.uint8).reshape(-1, *pixels.row), note)
-            progress(start + len(batch), len(entries))
+            lines.flush()
+            os.fsync(lines.fileno())
+            done += len(batch)
+            images = np.array(rows, dtype=np.uint8).reshape(-1, *pixels.row)
+            pixels.append(images, {"files": done, "bytes": lines.tell()})
+            progress(done, len(entries))
+            batch, readings = ahead
     pixels.finish()
 
 

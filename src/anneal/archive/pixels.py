@@ -59,11 +59,16 @@ class GrowingArray:
                 self._file(".json").unlink(missing_ok=True)  # an old note must not count new rows
             with self._file(".bin").open("r+b" if self.rows else "wb") as out:
                 out.seek(self.rows * self._row_bytes)
-                out.write(rows.astype(self.dtype).tobytes())
+                out.write(np.ascontiguousarray(rows, dtype=self.dtype).data)
                 out.truncate()
                 out.flush()
                 os.fsync(out.fileno())
         self._save(self.rows + len(rows), False, note)
+
+    def clear(self) -> None:
+        """Forget the rows and the note. The next append starts at the first row."""
+        self._file(".json").unlink(missing_ok=True)
+        self._set(0, False, {})
 
     def finish(self, note: dict[str, Any] | None = None) -> None:
         """Mark the array as complete."""

@@ -111,10 +111,14 @@ class Campaign:
 
     def archive(self) -> Archive:
         """The archive, from the stored pixels: the files need not be there."""
+        return reopen(Path(self._where["root"]), self.archive_folder, self.settings.px)
+
+    @property
+    def archive_folder(self) -> Path:
+        """Where the archive's pixels and features are stored."""
         stored = Path(self._where["folder"])
         beside = self.folder / "cache" / stored.name  # the campaign's folder may have been moved
-        folder = beside if beside.exists() else stored
-        return reopen(Path(self._where["root"]), folder, self.settings.px)
+        return beside if beside.exists() else stored
 
     def answer(
         self,

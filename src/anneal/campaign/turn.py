@@ -215,7 +215,8 @@ def encode_images(
     settings = campaign.settings
     backbone = backbone or backbones.load(settings.backbone)
     encoder = None if number == FROZEN else model.load(campaign.rounds.files(number).folder, backbone)
-    return encode.query(pixels, backbone, cast(Depth, settings.depth), encoder, settings.views)
+    folder = campaign.archive_folder
+    return encode.query(pixels, backbone, cast(Depth, settings.depth), encoder, settings.views, folder)
 
 
 def _new_record(campaign: Campaign, number: int) -> Record:

@@ -1,11 +1,13 @@
 """Pretrained networks by name: ``efficientnet-lite0`` (weights are installed), ``resnet-18`` (the paper's), a
 hub id or a folder with any vision model of transformers. ``random:<name>`` has untrained weights."""
 
+import hashlib
 import json
 import os
 import socket
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -19,6 +21,8 @@ DEFAULT = "efficientnet-lite0"
 RESNET_18 = "microsoft/resnet-18"
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+DEVICES = ("auto", "cpu", "cuda", "mps")
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -31,22 +35,55 @@ class Backbone:
     upper: nn.Module
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    device: torch.device = CPU  # where both parts are
 
     def normalise(self, pixels: Tensor) -> Tensor:
         """(m, px, px, 3) uint8 → (m, 3, px, px) float, scaled as in the network's own training."""
         x = pixels.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.channels_last) / 255
-        mean = torch.tensor(self.mean)[:, None, None]
-        std = torch.tensor(self.std)[:, None, None]
+        mean = torch.tensor(self.mean, device=x.device)[:, None, None]
+        std = torch.tensor(self.std, device=x.device)[:, None, None]
         return (x - mean) / std
 
+    def autocast(self, wanted: bool = True) -> torch.autocast:
+        """Half precision (bf16) inside a ``with``, on a GPU. On the CPU it changes nothing."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=wanted and self.device.type != "cpu")
 
-def load(name: str) -> Backbone:
-    """The network with this name, in evaluation mode. Untrained weights are the same each time."""
+    @cached_property
+    def digest(self) -> str:
+        """A hash of the layers, the weights and the scale of the input."""
+        parts = [part for part in (self.lower, self.upper) if part is not None]
+        hashed = hashlib.blake2b(repr((parts, self.mean, self.std)).encode(), digest_size=8)
+        for part in parts:
+            for weight in part.state_dict().values():
+                hashed.update(weight.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        return hashed.hexdigest()
+
+
+def load(name: str, device: str = "auto") -> Backbone:
+    """The network with this name, in evaluation mode, on a device. Untrained weights are the same each
+    time."""
+    place = find_device(device)
     _, random, architecture = name.rpartition("random:")
     make = _lite0 if architecture == DEFAULT else _transformers
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return make(name, architecture, pretrained=not random)
+        made = make(name, architecture, pretrained=not random)
+    lower = None if made.lower is None else made.lower.to(place)
+    return replace(made, lower=lower, upper=made.upper.to(place), device=place)
+
+
+def find_device(name: str = "auto") -> torch.device:
+    """A device of this machine. ``auto`` is the one that ANNEAL_DEVICE names, else a GPU, else the CPU."""
+    if name == "auto":
+        name = os.environ.get("ANNEAL_DEVICE") or "auto"
+    if name not in DEVICES:
+        raise UsageError(f"There is no device {name!r}: use {', '.join(DEVICES[:-1])} or {DEVICES[-1]}.")
+    here = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        name = next(one for one, available in here.items() if available)
+    if not here[name]:
+        raise UsageError(f"torch finds no {name} device on this machine: use --device auto or cpu.")
+    return torch.device(name)
 
 
 def _lite0(name: str, architecture: str, pretrained: bool) -> Backbone:

@@ -14,12 +14,18 @@ from numpy.typing import NDArray
 from anneal.archive.catalog import Archive
 from anneal.archive.pixels import GrowingArray
 from anneal.method.neighbours import unit
+from anneal.network import onnx
 from anneal.network.backbones import Backbone
 from anneal.network.model import Depth, Encoder, Space, frozen, searched
+from anneal.network.onnx import Session
 from anneal.pairs import Floats
 from anneal.watch import Progress, silent
 
-BATCH = 64
+SAVED = 128  # images between two saves of the frozen part's output
+BATCH = 64  # images at once in the trained part
+GPU_BATCH = 256  # in the frozen part on a GPU
+PIXELS = 4 * 224**2  # at once in the frozen part on a CPU: few, so that its first layers stay in the caches
+MANY = 500  # images from which an export pays: it takes as long as torch takes for about so many
 VIEWS = 2  # quarter turns: seen from above no direction is up, and two views are much better than one
 
 
@@ -31,16 +37,19 @@ def inputs(
     once, and a stopped run resumes. With depth ``full`` nothing is frozen, and the input is the pixels."""
     if depth == "full":
         return archive.pixels
-    row = _frozen_output(archive.pixels[:1], backbone, depth, 1).shape[1:]
+    first = archive.pixels[:1]
+    row = _in_torch(first, backbone, depth, 1).shape[1:]
     kind = f"head{views}" if depth == "head" else "last"
     # A feature map is large, and half precision is enough to train on it.
     dtype = np.float32 if depth == "head" else np.float16
     stored = GrowingArray(archive.folder / f"{_file_name(backbone.name)}-{kind}", dtype, row)
     if not stored.complete:
         with stored.writing():
+            many = len(archive) - stored.rows >= MANY
+            session = onnx.session(archive.folder, backbone, depth, first, make=many)
             while stored.rows < len(archive):
-                pixels = archive.pixels[stored.rows : stored.rows + BATCH]
-                stored.append(_frozen_output(pixels, backbone, depth, views))
+                pixels = archive.pixels[stored.rows : stored.rows + SAVED]
+                stored.append(_frozen_output(pixels, backbone, depth, views, session))
                 progress(stored.rows, len(archive))
             stored.finish()
     return stored.array()
@@ -53,18 +62,39 @@ def _file_name(backbone: str) -> str:
     return f"{readable}-{hashlib.blake2b(identity.encode(), digest_size=4).hexdigest()}"
 
 
-def _frozen_output(pixels: NDArray[np.uint8], backbone: Backbone, depth: Depth, views: int) -> NDArray[Any]:
-    """The frozen part's output; with depth ``head``, its mean over several quarter turns of the image."""
+def _frozen_output(
+    pixels: NDArray[np.uint8], backbone: Backbone, depth: Depth, views: int, session: Session | None
+) -> NDArray[Any]:
+    """The frozen part's output; with depth ``head``, its mean over several quarter turns of the image. It
+    comes from ONNX Runtime if there is a session, else from torch."""
+    views = views if depth == "head" else 1
+    if session is not None:
+        return session(pixels, views)
+    return _in_torch(pixels, backbone, depth, views)
+
+
+def _in_torch(pixels: NDArray[np.uint8], backbone: Backbone, depth: Depth, views: int) -> NDArray[Any]:
     part = frozen(backbone, depth).eval()
-    turned = [np.rot90(pixels, turn, axes=(1, 2)) for turn in range(views if depth == "head" else 1)]
-    outputs = [part(prepare(view, backbone)) for view in turned]
-    return torch.stack(outputs).mean(dim=0).numpy()
+    few = max(1, PIXELS // pixels.shape[1] ** 2)
+    step = few if backbone.device.type == "cpu" else GPU_BATCH
+    blocks = []
+    for i in range(0, len(pixels), step):
+        turned = [np.rot90(pixels[i : i + step], turn, axes=(1, 2)) for turn in range(views)]
+        with backbone.autocast():
+            outputs = [part(prepare(view, backbone)) for view in turned]
+        blocks.append(_on_cpu(torch.stack(outputs).float().mean(dim=0)))
+    return np.concatenate(blocks)
 
 
 def prepare(rows: NDArray[Any], backbone: Backbone) -> torch.Tensor:
-    """Pixels, or rows of what ``inputs`` returned → a batch for the network."""
-    batch = torch.from_numpy(np.array(rows))  # a copy: stored rows are read-only
+    """Pixels, or rows of what ``inputs`` returned → a batch for the network, on its device."""
+    batch = torch.from_numpy(np.array(rows)).to(backbone.device)  # a copy: stored rows are read-only
     return backbone.normalise(batch) if batch.dtype == torch.uint8 else batch.float()
+
+
+def _on_cpu(output: torch.Tensor) -> Floats:
+    array: Floats = output.float().cpu().numpy()
+    return array
 
 
 @torch.inference_mode()
@@ -76,26 +106,37 @@ def vectors(
     progress: Progress = silent,
 ) -> dict[Space, Floats]:
     """Every image as a unit row in each of these spaces. ``stored`` is what ``inputs`` returned."""
-    encoder.eval()
+    encoder.to(backbone.device).eval()
     step = 4096 if encoder.depth == "head" else BATCH
     blocks: dict[Space, list[Floats]] = {space: [] for space in spaces}
     for i in range(0, len(stored), step):
-        features, projected = encoder(prepare(stored[i : i + step], backbone))
+        with backbone.autocast(encoder.depth != "head"):  # a head alone is quick in full precision
+            features, projected = encoder(prepare(stored[i : i + step], backbone))
         for space, rows in blocks.items():
             output = features if space == "backbone" else projected
-            rows.append(F.normalize(output, dim=1).numpy())
+            rows.append(_on_cpu(F.normalize(output.float(), dim=1)))
         progress(min(i + step, len(stored)), len(stored))
     return {space: np.concatenate(rows) for space, rows in blocks.items()}
 
 
 @torch.inference_mode()
 def query(
-    pixels: NDArray[np.uint8], backbone: Backbone, depth: Depth, encoder: Encoder | None, views: int = VIEWS
+    pixels: NDArray[np.uint8],
+    backbone: Backbone,
+    depth: Depth,
+    encoder: Encoder | None,
+    views: int = VIEWS,
+    folder: Path | None = None,
 ) -> Floats:
     """(m, px, px, 3) images from outside → (m, d) unit vectors to compare with the archive's vectors.
-    Without an encoder they are in the frozen space."""
+    Without an encoder they are in the frozen space. ``folder`` is the archive's: if it holds an export of the
+    network, that is used; none is made."""
+    if encoder is not None and depth == "full":
+        return vectors(encoder, backbone, pixels, ["backbone"])["backbone"]
+    depth = "head" if encoder is None else depth
+    session = onnx.session(folder, backbone, depth, pixels[:1], make=False) if folder else None
+    rows = _frozen_output(pixels, backbone, depth, views, session)
     if encoder is None:
-        return unit(_frozen_output(pixels, backbone, "head", views))
-    rows = pixels if depth == "full" else _frozen_output(pixels, backbone, depth, views)
+        return unit(rows)
     space = searched(depth)
     return vectors(encoder, backbone, rows, [space])[space]
