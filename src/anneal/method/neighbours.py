@@ -61,30 +61,34 @@ def _nearest_of_strip(
 ) -> tuple[Ids, Floats]:
     """(queries, k) ids and scores. Images come in the order of their ids, so one that is only as similar as
     the k-th best so far comes after it and is no candidate."""
-    best_ids = np.empty((len(queries), 0), dtype=np.int64)
+    ids = np.empty((len(queries), 0), dtype=np.int64)
     best = np.empty((len(queries), 0), dtype=vectors.dtype)
     for columns, rows in blocks(vectors, images, block):
         s = rows @ queries.T  # (block, queries): faster than its transpose for few queries
         if best.shape[1] < k:
-            best_ids = np.concatenate([best_ids, np.broadcast_to(columns, s.T.shape)], axis=1)
+            ids = np.concatenate([ids, np.broadcast_to(columns, s.T.shape)], axis=1)
             best = np.concatenate([best, s.T], axis=1)
             order = _best_columns(best, k)
-            best_ids = np.take_along_axis(best_ids, order, axis=1)
+            ids = np.take_along_axis(ids, order, axis=1)
             best = np.take_along_axis(best, order, axis=1)
-            continue
-        column, query = np.divmod(np.flatnonzero(s > best[:, -1]), max(len(queries), 1))
-        if not len(query):
-            continue
-        better = np.unique(query)  # the queries that have candidates
-        row = np.concatenate([np.repeat(better, k), query])
-        one = np.concatenate([best_ids[better].ravel(), columns[column]])
-        score = np.concatenate([best[better].ravel(), s[column, query]])
-        order = np.lexsort((one, -score, row))
-        start = np.searchsorted(row[order], better)
-        order = order[start[:, None] + np.arange(k)]
-        best_ids[better] = one[order]
-        best[better] = score[order]
-    return best_ids, best
+        else:
+            row, query = np.divmod(np.flatnonzero(s > best[:, -1]), len(queries))
+            _insert(ids, best, query, columns[row], s[row, query])
+    return ids, best
+
+
+def _insert(ids: Ids, best: Floats, query: Ids, more_ids: Ids, more: Floats) -> None:
+    """Put candidates of some queries into the rows of the best so far, in place."""
+    changed = np.unique(query)
+    k = best.shape[1]
+    query = np.concatenate([np.repeat(changed, k), query])
+    every_id = np.concatenate([ids[changed].ravel(), more_ids])
+    every = np.concatenate([best[changed].ravel(), more])
+    order = np.lexsort((every_id, -every, query))
+    start = np.searchsorted(query[order], changed)
+    first = order[start[:, None] + np.arange(k)]  # (changed, k)
+    ids[changed] = every_id[first]
+    best[changed] = every[first]
 
 
 def blocks(vectors: Floats, images: Ids, block: int) -> Iterator[tuple[Ids, Floats]]:
