@@ -140,6 +140,7 @@ class Index:
 
         k = min(k, len(self))
         probed = faiss.SearchParametersIVF(nprobe=min(PROBED + k // 32, self.lists.nlist))
+        vectors = np.asarray(vectors)
         some = np.ascontiguousarray(queries, dtype=np.float32)
         _, found = self.lists.search(some, min(2 * k + 32, len(self)), params=probed)
         ids = np.empty((len(some), k), dtype=np.int64)
@@ -147,10 +148,14 @@ class Index:
         for i, query in enumerate(some):
             candidates = np.sort(found[i][found[i] >= 0])  # in the order in which they are stored
             if len(candidates) < k:
-                candidates = np.arange(len(self))
-            best = nearest(vectors, candidates, query[None], k)
-            ids[i] = best.ids[0]
-            scores[i] = best.scores[0]
+                exact = nearest(vectors, np.arange(len(self)), query[None], k)
+                ids[i] = exact.ids[0]
+                scores[i] = exact.scores[0]
+                continue
+            s = vectors[candidates] @ query
+            best = np.argsort(-s, kind="stable")[:k]
+            ids[i] = candidates[best]
+            scores[i] = s[best]
         return Ranking(ids, scores)
 
 
