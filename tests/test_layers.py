@@ -33,7 +33,7 @@ MAY_IMPORT = {
 
 LOADS_TORCH = ("network", "campaign.turn", "campaign.worker", "experiments")
 TORCH = {"torch", "transformers", "efficientnet_lite_pytorch"}
-METHOD_LIBRARIES = {"numpy", "scipy", "sklearn", "threadpoolctl"}
+METHOD_LIBRARIES = {"numpy", "scipy", "sklearn", "threadpoolctl", "faiss"}
 
 METHODS = 25  # of a class, at most
 FUNCTION_LINES = 60
@@ -169,7 +169,7 @@ def loaded(modules: str, names: Iterable[str]) -> set[str]:
 
 @pytest.mark.parametrize("modules", ["anneal", "anneal.cli", "anneal.campaign.campaign"])
 def test_what_answers_at_once_loads_nothing_heavy(modules: str) -> None:
-    assert loaded(modules, {*TORCH, "sklearn", "matplotlib"}) == set()
+    assert loaded(modules, {*TORCH, "sklearn", "matplotlib", "faiss"}) == set()
 
 
 @pytest.mark.parametrize(

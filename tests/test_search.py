@@ -15,9 +15,10 @@ from anneal.campaign import turn
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.rounds import FROZEN
 from anneal.errors import UsageError
+from anneal.method.neighbours import Index, Ranking, build_index, unit
 from anneal.network import backbones
 from anneal.network.backbones import Backbone
-from anneal.pairs import Verdict
+from anneal.pairs import Floats, Verdict
 from anneal.search import find_similar, nearest_images, read_pixels, refined
 from anneal.settings import Settings
 
@@ -91,6 +92,46 @@ def test_images_can_be_left_out() -> None:
     assert scores.tolist() == [1, 1]
     assert nearest_images(vectors, vectors[0], 1, [0])[0].tolist() == [1]
     assert len(nearest_images(vectors, vectors[0], 10, [0])[0]) == 3, "fewer if there are no more"
+
+
+@pytest.mark.parametrize("left_out", [[], [0], [0, 5, 5, 2]])
+def test_an_index_leaves_out_the_same_images(left_out: list[int], rng: np.random.Generator) -> None:
+    vectors = unit(rng.normal(size=(600, 4))).astype(np.float32)
+    wanted = refined([vectors[0]])
+    exact_ids, exact_scores = nearest_images(vectors, wanted, 7, left_out)
+    ids, scores = nearest_images(vectors, wanted, 7, left_out, build_index(vectors))
+    assert ids.tolist() == exact_ids.tolist()
+    assert not set(ids.tolist()) & set(left_out)
+    assert scores == pytest.approx(exact_scores, abs=1e-6)
+
+
+@pytest.mark.usefixtures("few_steps")
+def test_a_large_archive_is_searched_by_an_index_from_its_first_day(
+    small_archive: Archive, shrunk: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backbones, "load", lambda name: shrunk)
+    monkeypatch.setattr("anneal.campaign.rounds.EXACT", 100)  # there are 120 images
+    asked: list[int] = []
+    search = Index.nearest
+
+    def noted(index: Index, vectors: Floats, queries: Floats, k: int) -> Ranking:
+        asked.append(len(index))
+        return search(index, vectors, queries, k)
+
+    monkeypatch.setattr(Index, "nearest", noted)
+    settings = Settings(px=32, per_round=5, heldout=0.0)
+    with closing(turn.begin(tmp_path / "large", small_archive, settings, backbone=shrunk)) as campaign:
+        for number in (FROZEN, 0):
+            (results,) = find_similar(campaign, ["beach/beach_000.jpg"], k=3)
+            vectors = np.array(campaign.rounds.vectors(number))
+            expected = nearest_images(vectors, vectors[0], 3, [0])[0]
+            assert results.ids == expected.tolist()
+            if number == FROZEN:
+                campaign.answer(0, 1, Verdict.SIMILAR)
+                campaign.answer(0, 119, Verdict.DISSIMILAR)
+                turn.turn(campaign)
+        assert "index" in campaign.rounds.records()[0].seconds
+    assert asked == [120, 120]
 
 
 def test_a_refined_query_is_the_mean_of_more_minus_half_the_mean_of_less(rng: np.random.Generator) -> None:

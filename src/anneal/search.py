@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from anneal.archive.decode import read_image
 from anneal.campaign.campaign import Campaign
 from anneal.errors import UsageError
-from anneal.method.neighbours import nearest, unit
+from anneal.method.neighbours import Index, nearest, unit
 from anneal.pairs import Floats, Ids
 from anneal.watch import Progress, silent
 
@@ -36,6 +36,7 @@ def find_similar(
     archive = campaign.archive()
     model = campaign.rounds.serving
     vectors = campaign.rounds.vectors(model)
+    index = campaign.rounds.index(model)
     paths = [Path(image) for image in images]
     ids = [archive.find(path) for path in paths]
     outside = {path: read_pixels(path, archive.px) for path, i in zip(paths, ids, strict=True) if i is None}
@@ -50,7 +51,7 @@ def find_similar(
         query = str(path) if i is None else archive.paths[i]
         shown = outside[path] if i is None else archive.pixels[i]
         vector = encoded[path] if i is None else vectors[i]
-        near, scores = nearest_images(vectors, np.asarray(vector), k, [] if i is None else [i])
+        near, scores = nearest_images(vectors, np.asarray(vector), k, [] if i is None else [i], index)
         near_paths = [archive.paths[one] for one in near.tolist()]
         every.append(Results(query, shown, near.tolist(), near_paths, scores.tolist()))
         progress(number + 1, len(paths))
@@ -58,12 +59,17 @@ def find_similar(
 
 
 def nearest_images(
-    vectors: Floats, wanted: Floats, k: int, left_out: Sequence[int] = ()
+    vectors: Floats, wanted: Floats, k: int, left_out: Sequence[int] = (), index: Index | None = None
 ) -> tuple[Ids, Floats]:
-    """The k images nearest to a unit vector, and their similarities; some may be left out."""
-    others = np.setdiff1d(np.arange(len(vectors)), np.asarray(left_out, dtype=np.int64))
-    ranking = nearest(vectors, others, wanted[None], k)
-    return ranking.ids[0], ranking.scores[0]
+    """The k images nearest to a unit vector, and their similarities; some may be left out. With an index of
+    the vectors it is quick for a million of them, and may miss a few."""
+    more = k + len(set(left_out))
+    if index is None:
+        ranking = nearest(vectors, np.arange(len(vectors)), wanted[None], more)
+    else:
+        ranking = index.nearest(vectors, wanted[None], more)
+    kept = ~np.isin(ranking.ids[0], left_out)
+    return ranking.ids[0][kept][:k], ranking.scores[0][kept][:k]
 
 
 def refined(more: Sequence[Floats], less: Sequence[Floats] = ()) -> Floats:

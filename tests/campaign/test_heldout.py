@@ -267,6 +267,15 @@ def test_of_many_images_the_same_few_are_queries(monkeypatch: pytest.MonkeyPatch
     assert one[:, 0].tolist() == other[:, 0].tolist() == sorted(set(one[:, 0].tolist()))
 
 
+def test_the_number_of_queries_bounds_the_pairs_that_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert heldout.COMPARED // heldout.QUERIES == 100_000, "up to here it changes nothing"
+    monkeypatch.setattr(heldout, "COMPARED", 120 * 30 + 119)
+    results = heldout.query_results(random_space(0), EVERY, TEN.rng(Stream.QUERIES))
+    assert results.shape == (30, 6)
+    exact = heldout.query_results(random_space(0), EVERY[:60], TEN.rng(Stream.QUERIES))
+    assert exact.shape == (60, 6), "fewer images have more queries"
+
+
 # -- how good each model is ------------------------------------------------------------------------
 
 

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from anneal.campaign.rounds import FROZEN, Record, Round, Rounds
 from anneal.campaign.store import HeldOut, Store
 from anneal.errors import CampaignError, DiskError
+from anneal.method.neighbours import build_index, unit
 from anneal.method.snapshot import Agenda
-from anneal.pairs import Pairs
+from anneal.pairs import Floats, Pairs
 from full_disk import no_file_over
 
 
@@ -103,6 +104,95 @@ def test_a_full_disk_keeps_the_files_that_are_there(tmp_path: Path) -> None:
     assert np.unique(files.vectors()).tolist() == [0.5]
 
 
+def test_vectors_are_filled_in_place_and_appear_when_they_are_complete(tmp_path: Path) -> None:
+    files = Round.of(tmp_path, 0)
+    with files.new_vectors(5, 3) as rows:
+        rows[:2] = 1
+        rows[2:] = 2
+        assert not files.has_vectors
+    assert files.vectors().tolist() == [[1.0] * 3] * 2 + [[2.0] * 3] * 3
+    assert files.vectors().dtype == np.float32
+    assert [file.name for file in files.folder.iterdir()] == ["vectors.npy"]
+
+
+def test_an_error_while_vectors_are_filled_keeps_those_that_are_there(tmp_path: Path) -> None:
+    files = Round.of(tmp_path, 0)
+    save_space(files, 0.5)
+
+    def fail() -> None:
+        with files.new_vectors(4, 2) as rows:
+            rows[:] = 1
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    with no_file_over(4096), pytest.raises(DiskError, match="The disk is full"), files.new_vectors(5000, 2):
+        raise AssertionError("there is no room for the rows")
+    assert np.unique(files.vectors()).tolist() == [0.5]
+    assert sorted(file.name for file in files.folder.iterdir()) == ["top.npy", "vectors.npy"]
+
+
+def large_space(monkeypatch: pytest.MonkeyPatch, seed: int = 0) -> Floats:
+    """Vectors of an archive that is large enough for an index."""
+    monkeypatch.setattr("anneal.campaign.rounds.EXACT", 500)
+    return unit(np.random.default_rng(seed).normal(size=(2000, 8))).astype(np.float32)
+
+
+def test_a_large_archive_has_an_index_that_comes_back_as_it_was_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vectors = large_space(monkeypatch)
+    files = Round.of(tmp_path, 0)
+    files.save_space(vectors, np.zeros((1, 6), dtype=np.int64))
+    assert files.index() is None
+    files.index_vectors()
+    index = files.index()
+    assert index is not None
+    assert len(index) == 2000
+    expected = build_index(vectors).nearest(vectors, vectors[:20], 5)
+    np.testing.assert_array_equal(index.nearest(files.vectors(), vectors[:20], 5).ids, expected.ids)
+    save_space(files, 0.5)  # new vectors: the index is not of them
+    assert files.index() is None
+    files.index_vectors()
+    assert files.index() is None, "four images need none"
+
+
+def test_a_saved_index_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = large_space(monkeypatch)
+    files = Round.of(tmp_path, 0)
+    files.save_index(build_index(vectors[:1500]))
+    index = files.index(to_grow=True)
+    assert index is not None
+    index.add(vectors[1500:])
+    files.save_index(index)
+    grown = files.index()
+    assert grown is not None
+    assert len(grown) == 2000
+    assert grown.nearest(vectors, vectors[1500:], 1).ids[:, 0].tolist() == list(range(1500, 2000))
+
+
+def test_a_full_disk_keeps_the_index_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = large_space(monkeypatch)
+    files = Round.of(tmp_path, 0)
+    files.save_index(build_index(vectors[:600]))
+    with no_file_over(4096), pytest.raises(DiskError, match="The disk is full"):
+        files.save_index(build_index(vectors))
+    index = files.index()
+    assert index is not None
+    assert len(index) == 600
+    assert [file.name for file in files.folder.iterdir()] == ["index.faiss"]
+
+
+def test_an_index_that_cannot_be_read_counts_as_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = Round.of(tmp_path, 0)
+    files.save_index(build_index(large_space(monkeypatch)))
+    file = files.folder / "index.faiss"
+    whole = file.read_bytes()
+    for data in (whole[:1000], whole[:-100], b"", b"no index at all"):
+        file.write_bytes(data)
+        assert files.index() is None
+
+
 def test_lost_vectors_are_an_error_that_names_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(CampaignError, match=r"0002 has lost its vectors: run anneal round again"):
         Round.of(tmp_path, 2).vectors()
@@ -173,6 +263,14 @@ def test_the_newest_record_says_what_serves_and_what_was_seen(rounds: Rounds) ->
         assert np.unique(rounds.vectors()).tolist() == [serving]
     assert np.unique(rounds.vectors(2)).tolist() == [2]
     assert np.unique(rounds.vectors(FROZEN)).tolist() == [FROZEN]
+
+
+def test_the_index_is_that_of_the_vectors_asked_for(rounds: Rounds, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rounds.index() is None
+    for number in (0, 1):
+        rounds.files(number).save_index(build_index(large_space(monkeypatch)[: 1000 + number]))
+        rounds.save(Record(number, 0, 0))
+    assert [len(index) for model in (None, 1, 0) if (index := rounds.index(model))] == [1000, 1001, 1000]
 
 
 def test_the_agenda_is_the_one_that_the_last_round_planned(rounds: Rounds) -> None:

@@ -66,6 +66,43 @@ def test_ranks_are_those_of_a_naive_sort(strip: int) -> None:
     np.testing.assert_allclose(computed.score, [vectors[a] @ vectors[b] for a, b in pairs])
 
 
+def sorted_draw(vectors: Floats, images: Ids, n: int, rng: np.random.Generator) -> Pairs:
+    """The draws by a full sort of the similarities of each anchor."""
+    shares, starts, ends = estimate._strata(len(images))
+    stratum = rng.choice(len(shares), n, p=shares)
+    anchors = rng.integers(0, len(images), n)
+    rank = rng.integers(starts[stratum], ends[stratum])
+    s = vectors[images[anchors]] @ vectors[images].T
+    s[np.arange(n), anchors] = -np.inf
+    order = np.argsort(-s, axis=1, kind="stable")
+    return Pairs.of(images[anchors], images[order[np.arange(n), rank]])
+
+
+def sorted_ranks(vectors: Floats, images: Ids, anchors: Ids, neighbours: Ids) -> list[int]:
+    """The place of each neighbour in a full sort of the similarities of its anchor."""
+    s = vectors[anchors] @ vectors[images].T
+    s[images == anchors[:, None]] = -np.inf
+    order = images[np.argsort(-s, axis=1, kind="stable")]
+    return [row.index(one) for row, one in zip(order.tolist(), neighbours.tolist(), strict=True)]
+
+
+@given(st.integers(0, 99), st.integers(2, 60), st.integers(1, 70), st.integers(1, 300), st.booleans())
+def test_draws_and_ranks_equal_those_of_a_full_sort(
+    seed: int, n: int, strip: int, scores: int, ties: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    vectors = rng.integers(-1, 2, (80, 3)).astype(np.float32) if ties else space(80, 3, seed)
+    images = np.sort(rng.choice(80, n, replace=False)) if seed % 2 else np.arange(n)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(estimate, "SCORES", scores)  # so few that strips are shorter
+        patch.setattr(estimate, "BLOCK", 1 + seed % 40)
+        pairs = draw(vectors, images, 70, np.random.default_rng(seed), strip)
+        computed = ranks(vectors, images, pairs, strip)
+    assert list(pairs) == list(sorted_draw(vectors, images, 70, np.random.default_rng(seed)))
+    assert computed.ab.tolist() == sorted_ranks(vectors, images, pairs.a, pairs.b)
+    assert computed.ba.tolist() == sorted_ranks(vectors, images, pairs.b, pairs.a)
+
+
 @pytest.mark.parametrize("n", [2, 3, 6, 7, 27, 40, 150])
 def test_the_draw_density_sums_to_one_over_all_pairs(n: int) -> None:
     images = np.arange(n)

@@ -15,6 +15,7 @@ from PIL import Image
 
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.rounds import FROZEN
+from anneal.method.neighbours import build_index
 from served import Site, finish_round
 
 
@@ -86,6 +87,18 @@ def test_an_image_whose_model_has_lost_its_vectors_is_searched_later(site: Site,
     assert reply.json["detail"] == "That image is being encoded for the newest model: try again."
     campaign.mailbox.encoded(name, 1, campaign.rounds.vectors()[33].tobytes(), None)
     assert site.get(f"/api/search?query={name}&k=1")["results"][0]["id"] == 33
+
+
+def test_a_page_searches_by_an_index_where_there_is_one(site: Site, campaign: Campaign) -> None:
+    by_all = site.get("/api/search?image=5&plus=9&minus=2&k=4")
+    name = site("POST", "/api/queries", picture()).json["id"]
+    campaign.mailbox.encoded(name, FROZEN, campaign.rounds.vectors()[33].tobytes(), None)
+    finish_round(campaign, cutoff=0.5)
+    files = campaign.rounds.files(0)
+    files.save_index(build_index(files.vectors()))
+    by_index = site.get("/api/search?image=5&plus=9&minus=2&k=4")
+    assert (by_index["round"], by_index["results"]) == (0, by_all["results"])
+    assert site.get(f"/api/search?query={name}&k=1")["results"][0]["id"] == 33, "in the frozen space"
 
 
 def test_a_model_that_does_not_serve_is_not_searched(site: Site, campaign: Campaign) -> None:

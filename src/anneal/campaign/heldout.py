@@ -22,7 +22,8 @@ from anneal.method.relations import Known
 from anneal.pairs import UNKNOWN, Floats, Ids, Pair, Pairs, Verdict
 from anneal.settings import Settings, Stream
 
-QUERIES = 5000  # images, at most, by which P@5 is measured
+QUERIES = 5000  # images, at most, by which P@5 is measured …
+COMPARED = 500_000_000  # … and pairs that this takes, at most: past 100 000 images there are fewer queries
 NOWHERE = 2**62  # the rank of a pair in a model in which it was not ranked
 
 Noted = dict[tuple[int, int, int], tuple[int, int, float]]
@@ -99,7 +100,8 @@ def _ranked(
 
 def query_results(vectors: Floats, images: Ids, rng: np.random.Generator) -> Ids:
     """(queries, 1 + 5): up to 5000 images, the same in every round, and the five nearest of each."""
-    queries = images if len(images) <= QUERIES else np.sort(rng.choice(images, QUERIES, replace=False))
+    most = min(QUERIES, max(COMPARED // max(len(images), 1), 1))
+    queries = images if len(images) <= most else np.sort(rng.choice(images, most, replace=False))
     ranking = nearest(vectors, images, np.asarray(vectors[queries]), estimate.K + 1).ids
     others = [row[row != query][: estimate.K] for query, row in zip(queries, ranking, strict=True)]
     return np.column_stack([queries, np.stack(others)])

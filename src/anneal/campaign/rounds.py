@@ -1,7 +1,9 @@
 """What the machine leaves behind after each round: files with names and types, and a record of figures."""
 
+import os
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
@@ -11,11 +13,13 @@ import numpy as np
 from anneal.campaign.store import HeldOut, Store
 from anneal.errors import CampaignError
 from anneal.files import replacing, save_array
+from anneal.method.neighbours import Index, build_index
 from anneal.method.snapshot import Agenda
 from anneal.pairs import Floats, Ids, Pair, Pairs
 
 FROZEN = -1  # the number of the model before the first round: the frozen features
 LAST = 3  # rounds whose files are kept whatever else
+EXACT = 100_000  # images: up to here a search compares the query with all of them, past it there is an index
 
 
 @dataclass(frozen=True)
@@ -44,8 +48,9 @@ class Record:
 
 @dataclass(frozen=True)
 class Round:
-    """The files of one round, or of the frozen features: vectors.npy, top.npy (the nearest of the queries),
-    agenda.npz, against.npy (suspects) and the model. Nobody else spells their names."""
+    """The files of one round, or of the frozen features: vectors.npy, index.faiss (of a large archive),
+    top.npy (the nearest of the queries), agenda.npz, against.npy (suspects) and the model. Nobody else spells
+    their names."""
 
     folder: Path
     number: int
@@ -55,7 +60,24 @@ class Round:
         return cls(campaign / "rounds" / ("frozen" if number == FROZEN else f"{number:04d}"), number)
 
     def save_space(self, vectors: Floats, nearest: Ids) -> None:
-        save_array(self.folder / "vectors.npy", np.asarray(vectors, dtype=np.float32))
+        with self.new_vectors(*vectors.shape) as rows:
+            rows[:] = vectors
+        self.save_nearest(nearest)
+
+    @contextmanager
+    def new_vectors(self, n: int, d: int) -> Iterator[Floats]:
+        """(n, d) memory-mapped rows to fill. At the end they are on disk as this round's vectors, and without
+        an index; if an error comes in between nothing changes."""
+        file = self.folder / "vectors.npy"
+        with replacing(file) as out:
+            rows = np.lib.format.open_memmap(out.name, mode="w+", dtype=np.float32, shape=(n, d))
+            if n * d:  # a full disk is an error here; while rows are filled it would kill the process
+                os.posix_fallocate(out.fileno(), 0, rows.offset + rows.nbytes)
+            yield rows
+            rows.flush()
+            self._index.unlink(missing_ok=True)
+
+    def save_nearest(self, nearest: Ids) -> None:
         save_array(self.folder / "top.npy", nearest)
 
     @property
@@ -69,6 +91,34 @@ class Round:
         except FileNotFoundError:
             raise CampaignError(f"{self.folder} has lost its vectors: run anneal round again.") from None
         return vectors
+
+    @property
+    def _index(self) -> Path:
+        return self.folder / "index.faiss"
+
+    def index_vectors(self) -> None:
+        """Make and save the index of a round that has vectors, if the archive is large."""
+        vectors = self.vectors()
+        if len(vectors) > EXACT:
+            self.save_index(build_index(vectors))
+
+    def save_index(self, index: Index) -> None:
+        import faiss
+
+        with replacing(self._index) as out:
+            faiss.write_index(index.lists, faiss.PyCallbackIOWriter(out.write))
+
+    def index(self, *, to_grow: bool = False) -> Index | None:
+        """The index of the vectors, or None if there is none that can be read. It is memory-mapped unless it
+        is ``to_grow``."""
+        if not self._index.exists():
+            return None
+        import faiss
+
+        try:
+            return Index(faiss.read_index(str(self._index), 0 if to_grow else faiss.IO_FLAG_MMAP_IFC))
+        except RuntimeError:  # of another version, or damaged: search goes without
+            return None
 
     def nearest(self) -> Ids | None:
         """(queries, 6): images by which P@5 is measured, and the five nearest of each."""
@@ -132,6 +182,7 @@ class Rounds:
         self._heldout: list[tuple[int, int, int, int]] = []
         self._heldout_pairs: dict[Pair, None] = {}
         self._vectors: tuple[int, Floats] | None = None
+        self._index: tuple[int, Index | None] | None = None
         self._agenda: tuple[int, Agenda] | None = None
 
     def records(self) -> list[Record]:
@@ -193,6 +244,13 @@ class Rounds:
         if self._vectors is None or self._vectors[0] != number:
             self._vectors = number, self.files(number).vectors()
         return self._vectors[1]
+
+    def index(self, model: int | None = None) -> Index | None:
+        """The index of these vectors, if there is one."""
+        number = self.serving if model is None else model
+        if self._index is None or self._index[0] != number:
+            self._index = number, self.files(number).index()
+        return self._index[1]
 
     def agenda(self) -> Agenda:
         """What the current round asks about; empty if that was lost."""

@@ -89,6 +89,7 @@ def begin(
     known = none(len(vectors), Answers.none()).relations
     files = Round.of(folder, FROZEN)
     files.save_space(vectors, heldout.query_results(vectors, images, settings.rng(Stream.QUERIES)))
+    files.index_vectors()
     snapshot = Snapshot(vectors, images, known)
     files.save_agenda(strategy.plan(snapshot, settings.per_round, settings.rng(Stream.PLAN, 0)))
     drawn = heldout.first(vectors, images, known, settings)
@@ -126,6 +127,9 @@ def turn(
         files.save_space(learned.vectors, heldout.query_results(learned.vectors, campaign.images, queries))
         drawn = heldout.more(campaign, learned.vectors, learned.snapshot.known, number)
         serving = heldout.choose_serving(campaign, number, drawn)
+    if serving == number:
+        with timed(seconds, "index"):
+            files.index_vectors()
     with timed(seconds, "plan"):
         rate = recheck_rate(campaign, number + 1)
         snapshot = learned.snapshot

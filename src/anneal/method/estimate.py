@@ -8,18 +8,21 @@ it is among the later model's five nearest, divided by the expected number of dr
 so far (importance sampling with the balance heuristic).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anneal.method.mining import pairwise
+from anneal.method.neighbours import blocks
 from anneal.pairs import Floats, Ids, Pairs, Verdict
 
 K = 5
 STRATA = ((0.6, K), (0.2, 25), (0.1, 125), (0.1, 2**62))  # share of the questions, rank of the end
 Z = 1.96  # 95 %
+SCORES = 2**25  # similarities held at a time, at most
+BLOCK = 16384  # images that are compared at a time
 
 
 @dataclass(frozen=True)
@@ -47,12 +50,8 @@ def draw(vectors: Floats, images: Ids, n: int, rng: np.random.Generator, strip: 
     anchors = rng.integers(0, len(images), n)
     rank = rng.integers(starts[stratum], ends[stratum])
     neighbours = np.empty(n, dtype=np.int64)
-    for i in range(0, n, strip):
-        rows = slice(i, i + strip)
-        s = np.asarray(vectors[images[anchors[rows]]] @ vectors[images].T)
-        s[np.arange(len(s)), anchors[rows]] = -np.inf  # an image is not its own neighbour
-        order = np.argsort(-s, axis=1, kind="stable")
-        neighbours[rows] = np.take_along_axis(order, rank[rows, None], axis=1)[:, 0]
+    for i, s in _strips(vectors, images, anchors, strip):
+        neighbours[i] = _column_at(s, rank[i])
     return Pairs.of(images[anchors], images[neighbours])
 
 
@@ -66,14 +65,35 @@ def ranks(vectors: Floats, images: Ids, pairs: Pairs, strip: int = 64) -> Ranks:
 def _rank(vectors: Floats, images: Ids, anchors: Ids, neighbours: Ids, strip: int) -> Ids:
     """The rank of each neighbour for its anchor. Of equally similar images the smaller id comes first."""
     rank = np.empty(len(anchors), dtype=np.int64)
-    for i in range(0, len(anchors), strip):
-        anchor = anchors[i : i + strip, None]
-        neighbour = neighbours[i : i + strip, None]
-        s = np.asarray(vectors[anchor[:, 0]] @ vectors[images].T)
-        own = np.take_along_axis(s, np.searchsorted(images, neighbour), axis=1)
-        before = (s > own) | ((s == own) & (images < neighbour))
-        rank[i : i + strip] = (before & (images != anchor)).sum(axis=1)
+    columns = np.searchsorted(images, neighbours)
+    for i, s in _strips(vectors, images, np.searchsorted(images, anchors), strip):
+        own = s[columns[i]]
+        rank[i] = np.count_nonzero(s > own) + np.count_nonzero(s[: columns[i]] == own)
     return rank
+
+
+def _strips(vectors: Floats, images: Ids, anchors: Ids, strip: int) -> Iterator[tuple[int, Floats]]:
+    """The number of each anchor (a row of ``images``), and its similarity to all of ``images``: −∞ to itself,
+    because an image is not its own neighbour. At most ``strip`` anchors are compared at a time."""
+    strip = min(strip, max(SCORES // max(len(images), 1), 1))
+    for i in range(0, len(anchors), strip):
+        some = anchors[i : i + strip]
+        queries = np.asarray(vectors[images[some]])
+        s = np.empty((len(some), len(images)), dtype=queries.dtype)
+        start = 0
+        for ids, rows in blocks(np.asarray(vectors), images, BLOCK):
+            s[:, start : start + len(ids)] = queries @ rows.T
+            start += len(ids)
+        s[np.arange(len(s)), some] = -np.inf
+        yield from enumerate(s, start=i)
+
+
+def _column_at(s: Floats, rank: int) -> int:
+    """The column at this rank, the highest value first; of equal values the first column."""
+    last = len(s) - 1 - rank
+    value = np.partition(s, last)[last]
+    ties = np.flatnonzero(s == value)
+    return int(ties[rank - np.count_nonzero(s > value)])
 
 
 def _strata(n: int) -> tuple[Floats, Ids, Ids]:

@@ -1,10 +1,24 @@
-"""Exact nearest neighbours by cosine similarity."""
+"""Nearest neighbours by cosine similarity: exact, and by an inverted file for large archives.
 
+The inverted file (faiss) puts each vector into the list of its nearest centroid. A search looks into the few
+lists whose centroids are nearest to the query, and finds candidates by codes of one byte per number. Their
+similarities are then computed from the vectors, so scores are exact, and only a result can be missed.
+It takes seconds to build. That matters because every round has new vectors; a graph (HNSW) takes minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from anneal.pairs import Floats, Ids
+
+PROBED = 16  # lists that a search looks into; a few more of them for many results
+SAMPLE = 50  # vectors per list, at least, from which its centroid is found
+BLOCK = 65536  # vectors that are added at once
 
 
 @dataclass(frozen=True)
@@ -21,30 +35,73 @@ class Ranking:
             raise ValueError("a ranking must have its best result first")
 
 
+# -- exact -----------------------------------------------------------------------------------------
+
+
 def nearest(
-    vectors: Floats, images: Ids, queries: Floats, k: int, strip: int = 256, block: int = 65536
+    vectors: Floats, images: Ids, queries: Floats, k: int, strip: int = 256, block: int = 16384
 ) -> Ranking:
     """The k of ``images`` (rows of the unit ``vectors``) most similar to each unit query; of equally similar
-    ones the smaller id first. Memory is bounded: a strip of queries meets a block of images at a time."""
-    images = np.unique(images)
+    ones the smaller id first. Memory is bounded: a strip of queries meets a block of images at a time. Images
+    whose ids follow each other are not copied, so all rows of a memory-mapped array cost one pass over it."""
+    images = _ascending(images)
+    vectors = np.asarray(vectors)
     k = min(k, len(images))
     ids = np.empty((len(queries), k), dtype=np.int64)
     scores = np.empty((len(queries), k), dtype=np.float32)
     for i in range(0, len(queries), strip):
-        some = queries[i : i + strip]
-        best_ids = np.empty((len(some), 0), dtype=np.int64)
-        best = np.empty((len(some), 0), dtype=np.float32)
-        for j in range(0, len(images), block):
-            columns = images[j : j + block]
-            s = some @ vectors[columns].T
-            best_ids = np.concatenate([best_ids, np.broadcast_to(columns, s.shape)], axis=1)
-            best = np.concatenate([best, s], axis=1)
-            order = _best_columns(best, k)
-            best_ids = np.take_along_axis(best_ids, order, axis=1)
-            best = np.take_along_axis(best, order, axis=1)
-        ids[i : i + strip] = best_ids
-        scores[i : i + strip] = best
+        rows = slice(i, i + strip)
+        some = np.asarray(queries[rows], dtype=vectors.dtype)
+        ids[rows], scores[rows] = _nearest_of_strip(vectors, images, some, k, block)
     return Ranking(ids, scores)
+
+
+def _nearest_of_strip(
+    vectors: Floats, images: Ids, queries: Floats, k: int, block: int
+) -> tuple[Ids, Floats]:
+    """(queries, k) ids and scores. Images come in the order of their ids, so one that is only as similar as
+    the k-th best so far comes after it and is no candidate."""
+    ids = np.empty((len(queries), 0), dtype=np.int64)
+    best = np.empty((len(queries), 0), dtype=vectors.dtype)
+    for columns, rows in blocks(vectors, images, block):
+        s = rows @ queries.T  # (block, queries): faster than its transpose for few queries
+        if best.shape[1] < k:
+            ids = np.concatenate([ids, np.broadcast_to(columns, s.T.shape)], axis=1)
+            best = np.concatenate([best, s.T], axis=1)
+            order = _best_columns(best, k)
+            ids = np.take_along_axis(ids, order, axis=1)
+            best = np.take_along_axis(best, order, axis=1)
+        else:
+            row, query = np.divmod(np.flatnonzero(s > best[:, -1]), len(queries))
+            _insert(ids, best, query, columns[row], s[row, query])
+    return ids, best
+
+
+def _insert(ids: Ids, best: Floats, query: Ids, more_ids: Ids, more: Floats) -> None:
+    """Put candidates of some queries into the rows of the best so far, in place."""
+    changed = np.unique(query)
+    k = best.shape[1]
+    query = np.concatenate([np.repeat(changed, k), query])
+    every_id = np.concatenate([ids[changed].ravel(), more_ids])
+    every = np.concatenate([best[changed].ravel(), more])
+    order = np.lexsort((every_id, -every, query))
+    start = np.searchsorted(query[order], changed)
+    first = order[start[:, None] + np.arange(k)]  # (changed, k)
+    ids[changed] = every_id[first]
+    best[changed] = every[first]
+
+
+def blocks(vectors: Floats, images: Ids, block: int) -> Iterator[tuple[Ids, Floats]]:
+    """Ascending ids, a block at a time, with their vectors; a view where the ids follow each other."""
+    for i in range(0, len(images), block):
+        ids = images[i : i + block]
+        together = ids[-1] - ids[0] == len(ids) - 1
+        yield ids, vectors[ids[0] : ids[-1] + 1] if together else vectors[ids]
+
+
+def _ascending(images: Ids) -> Ids:
+    """The distinct ids in ascending order: the same array if it is so already."""
+    return images if (np.diff(images) > 0).all() else np.unique(images)
 
 
 def _best_columns(scores: Floats, k: int) -> Ids:
@@ -56,6 +113,70 @@ def _best_columns(scores: Floats, k: int) -> Ids:
     order = np.lexsort((columns, -scores[rows, columns], rows))
     start = np.searchsorted(rows, np.arange(len(scores)))
     return np.asarray(columns[order][start[:, None] + np.arange(k)])
+
+
+# -- approximate -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Index:
+    """An inverted file of the rows of an array. It holds codes, so a search needs the array as well."""
+
+    lists: Any  # of faiss
+
+    def __len__(self) -> int:
+        return int(self.lists.ntotal)
+
+    def add(self, vectors: Floats) -> None:
+        """More rows, numbered on from those that are there. Centroids stay where they are."""
+        for i in range(0, len(vectors), BLOCK):
+            self.lists.add(np.ascontiguousarray(vectors[i : i + BLOCK], dtype=np.float32))
+
+    def nearest(self, vectors: Floats, queries: Floats, k: int) -> Ranking:
+        """About the k of all rows of the unit ``vectors`` most similar to each unit query. Similarities are
+        exact; of equally similar rows the smaller id comes first. A query whose lists have fewer than k rows
+        is compared with every row."""
+        import faiss
+
+        k = min(k, len(self))
+        probed = faiss.SearchParametersIVF(nprobe=min(PROBED + k // 32, self.lists.nlist))
+        vectors = np.asarray(vectors)
+        some = np.ascontiguousarray(queries, dtype=np.float32)
+        _, found = self.lists.search(some, min(2 * k + 32, len(self)), params=probed)
+        ids = np.empty((len(some), k), dtype=np.int64)
+        scores = np.empty((len(some), k), dtype=np.float32)
+        for i, query in enumerate(some):
+            candidates = np.sort(found[i][found[i] >= 0])  # in the order in which they are stored
+            if len(candidates) < k:
+                exact = nearest(vectors, np.arange(len(self)), query[None], k)
+                ids[i] = exact.ids[0]
+                scores[i] = exact.scores[0]
+                continue
+            s = vectors[candidates] @ query
+            best = np.argsort(-s, kind="stable")[:k]
+            ids[i] = candidates[best]
+            scores[i] = s[best]
+        return Ranking(ids, scores)
+
+
+def build_index(vectors: Floats) -> Index:
+    """An index of the unit rows of ``vectors``, with √n / 2 lists: twice as many take nearly twice as long to
+    build. Their centroids are found by k-means on rows at even distances."""
+    import faiss
+
+    n, d = vectors.shape
+    count = max(int(np.sqrt(n) / 2), 1)
+    step = max(n // (SAMPLE * count), 1)
+    lists = faiss.IndexIVFScalarQuantizer(
+        faiss.IndexFlatIP(d), d, count, faiss.ScalarQuantizer.QT_8bit, faiss.METRIC_INNER_PRODUCT, False
+    )
+    lists.cp.spherical = True
+    lists.cp.niter = 8
+    lists.cp.min_points_per_centroid = 1
+    lists.train(np.ascontiguousarray(vectors[::step], dtype=np.float32))
+    index = Index(lists)
+    index.add(vectors)
+    return index
 
 
 def unit(vectors: Floats) -> Floats:

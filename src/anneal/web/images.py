@@ -79,12 +79,13 @@ def search(
             vector, model = _vector(desk, query)
             wanted.append(vector)
         vectors = desk.campaign.rounds.vectors(model)
+        index = desk.campaign.rounds.index(model)
         cutoff = desk.cutoff(model)
     wanted += [np.asarray(vectors[i]) for i in more]
     if not wanted:
         raise HTTPException(422, "Say what to look for: image=ID, query=ID or plus=IDS.")
     target = refined(wanted, [np.asarray(vectors[i]) for i in less])
-    ids, scores = nearest_images(vectors, target, k, more + less)
+    ids, scores = nearest_images(vectors, target, k, more + less, index)
     results = [
         {"id": i, "name": desk.archive.paths[i], "score": round(score, 4)}
         for i, score in zip(ids.tolist(), scores.tolist(), strict=True)
