@@ -4,6 +4,7 @@ MGUE asks the pairs whose similarity is nearest to a threshold α_t, which lies 
 dissimilar pairs known so far. BCGUE asks those whose probability, by a pair classifier, is nearest to ½.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,13 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from anneal.method.relations import Relations
-from anneal.pairs import Floats, Ids, Verdict
+from anneal.pairs import Floats, Ids, Pairs, Verdict
+
+MEMBERS = 10_000  # images whose pairs are counted in ``moments``, at most
+ROUNDING = 2.0**-24  # of single precision, relative
+STRIP = 512  # pairs scored at once in double precision
+ROWS = 64  # of a block of logits …
+COLUMNS = 1024  # … and columns: 64 hidden units in both orders of this many pairs stay in a core's cache
 
 
 @dataclass(frozen=True)
@@ -30,9 +37,13 @@ class Moments:
 
 
 def moments(vectors: Floats, known: Relations, block: int = 1024) -> Moments:
-    """μ and σ of s = u·v over all pairs known to be similar or dissimilar, answered or implied."""
+    """μ and σ of s = u·v over all pairs known to be similar or dissimilar, answered or implied. Of more than
+    MEMBERS images with such pairs, that many are taken, evenly by id."""
+    members = known.members
+    if len(members) > MEMBERS:
+        members = members[np.linspace(0, len(members) - 1, MEMBERS).astype(np.int64)]
     sums = {Verdict.SIMILAR: np.zeros(3), Verdict.DISSIMILAR: np.zeros(3)}  # count, Σs, Σs²
-    for rows, columns, verdicts in known.blocks(known.members, block):
+    for rows, columns, verdicts in known.blocks(members, block):
         s = vectors[rows] @ vectors[columns].T
         for verdict, total in sums.items():
             picked = s[verdicts == verdict].astype(np.float64)
@@ -113,7 +124,7 @@ def score(measure: Floats, middle: float) -> Floats:
 class PairProbability:
     """P(similar) of a trained pair classifier. The first layer takes two concatenated vectors, so it splits
     into one half per image: ``left`` and ``right`` hold W₁ᵃu and W₁ᵇu + b₁ for every image. The logit is the
-    mean over both orders of the pair."""
+    mean over both orders of the pair. As a measure for ``tiles.mine_near`` its distance is |P − ½|."""
 
     left: Floats  # (n, h1)
     right: Floats  # (n, h1)
@@ -121,8 +132,10 @@ class PairProbability:
     second_bias: Floats  # (h2,)
     last: Floats  # (h2,)
     last_bias: float
+    budget: int = 400_000_000  # pairs: half a minute on two cores
 
     def __call__(self, rows: Ids, columns: Ids) -> Floats:
+        """(|rows|, |columns|) probabilities."""
         forward = self._logit(self.left[rows], self.right[columns])
         backward = self._logit(self.left[columns], self.right[rows]).T
         return np.asarray(expit((forward + backward) / 2))
@@ -134,3 +147,79 @@ class PairProbability:
             hidden = np.maximum(hidden @ self.second + self.second_bias, 0)
             out[i : i + 64] = hidden @ self.last + self.last_bias
         return out
+
+    def scores(self, pairs: Pairs) -> Floats:
+        """−|P − ½| of each pair, in double precision."""
+        logits = np.empty(len(pairs))
+        for k in range(0, len(pairs), STRIP):
+            a = pairs.a[k : k + STRIP]
+            b = pairs.b[k : k + STRIP]
+            forward = self._logit_of_pairs(self.left[a], self.right[b])
+            logits[k : k + STRIP] = (forward + self._logit_of_pairs(self.left[b], self.right[a])) / 2
+        return score(np.asarray(expit(logits)), 0.5)
+
+    def _logit_of_pairs(self, left: Floats, right: Floats) -> Floats:
+        hidden = np.maximum(left.astype(np.float64) + right, 0)
+        hidden = np.maximum(np.einsum("ph,hk->pk", hidden, self.second) + self.second_bias, 0)
+        return np.asarray(np.einsum("pk,k->p", hidden, self.last) + self.last_bias)
+
+    def tile(self, rows: Ids, columns: Ids) -> "LogitTile":
+        return LogitTile(self, rows, columns)
+
+
+class LogitTile:
+    """The logits of some rows and columns, with half of the passes over hidden units spared: max(l + r, 0) =
+    l + max(r, −l), where l belongs to the row. All that comes of l alone is computed once for the row."""
+
+    def __init__(self, net: PairProbability, rows: Ids, columns: Ids) -> None:
+        self.same = np.array_equal(rows, columns)  # pairs below the diagonal are left out, in blocks
+        self.second = net.second.T.astype(np.float32)  # (h2, h1)
+        self.last = net.last.astype(np.float32)
+        orders = ((net.left, net.right), (net.right, net.left))
+        self.rows = [one[rows].astype(np.float32) for one, _ in orders]  # (|rows|, h1)
+        self.columns = [other[columns].T.astype(np.float32) for _, other in orders]  # (h1, |columns|)
+        self.row_bias = [half @ self.second.T + net.second_bias.astype(np.float32) for half in self.rows]
+        self.row_logit = (self.row_bias[0] + self.row_bias[1]) @ self.last + 2 * net.last_bias
+        self.error_logit = self._largest(net) * sum(net.second.shape) * 4 * ROUNDING
+        self.error = self.error_logit / 4  # the slope of P is at most ¼
+
+    def _largest(self, net: PairProbability) -> float:
+        """No value on the way to a logit is larger."""
+        hidden = np.zeros(len(net.second))
+        for half, other in zip(self.rows, self.columns, strict=True):
+            largest = np.abs(half).max(axis=0, initial=0) + np.abs(other).max(axis=1, initial=0)
+            hidden = np.maximum(hidden, largest)
+        after = 2 * hidden @ np.abs(net.second) + np.abs(net.second_bias)
+        return float(after @ np.abs(net.last) + abs(net.last_bias))
+
+    def candidates(self, within: Callable[[], float]) -> Iterator[tuple[Ids, Ids, Floats]]:
+        n = self.columns[0].shape[1]
+        logits = np.empty((ROWS, COLUMNS), dtype=np.float32)
+        hidden = np.empty((self.second.shape[1], 2 * COLUMNS), dtype=np.float32)
+        after = np.empty((self.second.shape[0], 2 * COLUMNS), dtype=np.float32)
+        for top in range(0, len(self.rows[0]), ROWS):
+            for left in range(top // COLUMNS * COLUMNS if self.same else 0, n, COLUMNS):
+                rows = range(top, min(top + ROWS, len(self.rows[0])))
+                columns = slice(left, min(left + COLUMNS, n))
+                width = columns.stop - left
+                block = logits[: len(rows), :width]
+                for row in rows:
+                    block[row - top] = self._logits(row, columns, hidden[:, : 2 * width], after[:, : 2 * width])
+                distance = within()
+                limit = logit(0.5 + distance) + self.error_logit if distance < 0.5 else np.inf
+                i, j = np.nonzero(np.abs(block) <= limit)
+                if len(i):
+                    yield i + top, j + left, -score(expit(block[i, j].astype(np.float64)), 0.5)
+
+    def _logits(self, row: int, columns: slice, hidden: Floats, after: Floats) -> Floats:
+        """Of a row with some columns. The last two are room to work in."""
+        width = columns.stop - columns.start
+        for order, part in ((0, slice(0, width)), (1, slice(width, None))):
+            half = self.rows[order][row][:, None]
+            np.maximum(self.columns[order][:, columns], -half, out=hidden[:, part])
+        np.matmul(self.second, hidden, out=after)
+        for order, part in ((0, slice(0, width)), (1, slice(width, None))):
+            bias = self.row_bias[order][row][:, None]
+            np.maximum(after[:, part], -bias, out=after[:, part])
+        both = self.last @ after
+        return np.asarray((both[:width] + both[width:] + self.row_logit[row]) / 2)
