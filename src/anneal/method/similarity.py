@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,7 +15,7 @@ BLOCK = 512  # images a side: the products of one block stay in a core's cache
 ROUNDING = 2.0**-24  # of single precision, relative
 SKETCHED = 20_000  # images: with fewer, a sketch costs more than it saves
 SAMPLE = 1024  # images that a sketch is made from
-WIDTHS = (8, 16, 32, 64, 128)  # of a sketch
+WIDTHS = (8, 16, 32, 48, 64, 96, 128)  # of a sketch
 MARGIN = 1e-4  # of the squared lengths: far more than the rounding in a sketch
 PASSES = 40  # the work on a pair besides its product, in columns of the product
 APART = 32  # multiplying one pair alone costs as much as this many in a block
@@ -30,7 +31,8 @@ class Similarity:
 
     A sketch saves most of the products where the vectors form clusters. With orthonormal columns P, p = Pᵀu and
     r² = |u|² − |p|², |u·v − p·q| ≤ r_u r_v. So a pair is farther than t from the middle where |p·q − middle|
-    > r_u r_v + t, which is a product of few columns. P holds principal components of a sample.
+    > r_u r_v + t, and so where |p·q − middle| > ρ_u ρ_v with ρ² = r² + t. With p / ρ in place of p this is
+    one product of few columns, compared with 1. P holds principal components of a sample.
     """
 
     vectors: Floats  # (n, d)
@@ -57,6 +59,12 @@ class Similarity:
         return scores
 
 
+class Bound(NamedTuple):
+    left: Floats  # (|rows|, k + 1): [p, 1] / ρ
+    right: Floats  # (|columns|, k + 1): [p, −middle] / ρ
+    limit: float  # t
+
+
 class SimilarityTile:
     """The products of some rows and columns. One more column holds 1 and −middle, so that they are s − middle."""
 
@@ -65,31 +73,37 @@ class SimilarityTile:
     ) -> None:
         self.rows = _with_column(u, 1.0)
         self.columns = _with_column(v, -middle)
+        self.middle = middle
+        self.sketch = sketch
         self.same = same  # rows and columns: blocks below the diagonal are left out
-        squares_u = _squares(self.rows[:, :-1])
-        squares_v = _squares(self.columns[:, :-1])
-        longest = float(np.sqrt(squares_u.max(initial=0) * squares_v.max(initial=0)))
-        self.error = self.rows.shape[1] * 2 * ROUNDING * (longest + abs(middle))
-        self.sketch: tuple[Floats, Floats, float] | None = None
-        if sketch is not None:
-            p, residual_u = _residual(self.rows[:, :-1], squares_u, sketch)
-            q, residual_v = _residual(self.columns[:, :-1], squares_v, sketch)
-            left = _with_column(p, 1.0) / residual_u[:, None]
-            right = _with_column(q, -middle) / residual_v[:, None]
-            self.sketch = left, right, float(residual_u.min() * residual_v.min())
+        self.squares = (_squares(self.rows[:, :-1]), _squares(self.columns[:, :-1]))
+        longest = float(np.sqrt(self.squares[0].max(initial=0) * self.squares[1].max(initial=0)))
+        self.error = 2 * self.rows.shape[1] * ROUNDING * (longest + abs(middle))
+
+    def _bound(self, limit: float) -> Bound | None:
+        """What to multiply: pairs within the limit have a product within 1."""
+        if self.sketch is None or limit == np.inf:
+            return None
+        p, residual_u = _residual(self.rows[:, :-1], self.squares[0], self.sketch, limit)
+        q, residual_v = _residual(self.columns[:, :-1], self.squares[1], self.sketch, limit)
+        left = _with_column(p, 1.0) / residual_u[:, None]
+        return Bound(left, _with_column(q, -self.middle) / residual_v[:, None], limit)
 
     def candidates(self, within: Callable[[], float]) -> Iterator[tuple[Ids, Ids, Floats]]:
         buffer = np.empty((BLOCK, BLOCK), dtype=np.float32)
-        trust = PATIENCE if self.sketch is not None else 0
+        bound = None
+        patience = PATIENCE
         for top in range(0, len(self.rows), BLOCK):
             for left in range(top if self.same else 0, len(self.columns), BLOCK):
                 rows = slice(top, top + BLOCK)
                 columns = slice(left, left + BLOCK)
                 limit = within() + self.error
+                if patience and (bound is None or limit < bound.limit / 2):
+                    bound = self._bound(limit)
                 found = None
-                if trust > 0 and limit < np.inf:
-                    found = self._by_sketch(rows, columns, limit, buffer)
-                    trust = trust - 1 if found is None else min(trust + 1, PATIENCE)
+                if patience and bound is not None:
+                    found = self._by_sketch(bound, rows, columns, limit, buffer)
+                    patience = patience - 1 if found is None else PATIENCE
                 if found is None:
                     found = self._by_product(rows, columns, limit, buffer)
                 i, j, distance = found
@@ -102,13 +116,13 @@ class SimilarityTile:
         i, j = _at_most(distance, limit)
         return i, j, distance[i, j]
 
-    def _by_sketch(self, rows: slice, columns: slice, limit: float, buffer: Floats) -> Found | None:
+    def _by_sketch(
+        self, bound: Bound, rows: slice, columns: slice, limit: float, buffer: Floats
+    ) -> Found | None:
         """The same; None where the sketch leaves so many pairs open that the product is cheaper."""
-        assert self.sketch is not None
-        left, right, least = self.sketch
-        bound = _absolute_product(left[rows], right[columns], buffer)
-        i, j = _at_most(bound, 1 + limit / least)
-        if len(i) * APART > bound.size:
+        product = _absolute_product(bound.left[rows], bound.right[columns], buffer)
+        i, j = _at_most(product, 1.0)
+        if len(i) * APART > product.size:
             return None
         distance = np.abs(np.einsum("pd,pd->p", self.rows[rows][i], self.columns[columns][j]))
         near = distance <= limit
@@ -143,11 +157,11 @@ def _squares(rows: Floats) -> Floats:
     return np.asarray(np.einsum("nd,nd->n", rows, rows))
 
 
-def _residual(rows: Floats, squares: Floats, sketch: Floats) -> tuple[Floats, Floats]:
-    """p = Pᵀu of every row, and r, raised a little: rounding then never makes a bound too narrow."""
+def _residual(rows: Floats, squares: Floats, sketch: Floats, limit: float) -> tuple[Floats, Floats]:
+    """p = Pᵀu and ρ of every row. ρ² is a little larger, so that rounding never makes a bound too narrow."""
     p = rows @ sketch
     rest = np.maximum(squares - _squares(p), 0)
-    return p, np.sqrt(rest + MARGIN * max(squares.max(initial=0), ROUNDING))
+    return p, np.sqrt(rest + limit + MARGIN * (squares.max(initial=0) + ROUNDING))
 
 
 def _sketch(vectors: Floats, middle: float, p: int) -> Floats | None:
@@ -158,14 +172,14 @@ def _sketch(vectors: Floats, middle: float, p: int) -> Floats | None:
     d = sample.shape[1]
     distance = np.abs(sample @ sample.T - middle)[np.triu_indices(SAMPLE, 1)]
     rank = int(p * (SAMPLE / len(vectors)) ** 2)  # of the last pair that is mined, in the sample
-    limit = np.partition(distance, rank)[rank] if rank < len(distance) else np.inf
+    limit = float(np.partition(distance, rank)[rank]) if rank < len(distance) else np.inf
     components = np.linalg.eigh(sample.T @ sample)[1][:, ::-1]  # the largest first
     best = 0.9 * (d + PASSES)
     chosen = None
     for width in WIDTHS:
-        kept, residual = _residual(sample, squares, components[:, :width])
-        bound = np.outer(residual, residual) * (1 + limit / residual.min() ** 2)
-        cost = width + PASSES + APART * float((np.abs(kept @ kept.T - middle) <= bound).mean()) * d
+        kept, residual = _residual(sample, squares, components[:, :width], limit)
+        left_open = np.abs(kept @ kept.T - middle) <= np.outer(residual, residual)
+        cost = width + PASSES + APART * float(left_open.mean()) * d
         if cost < best:
             best = cost
             chosen = components[:, :width]

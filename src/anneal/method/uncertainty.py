@@ -16,9 +16,9 @@ from anneal.pairs import Floats, Ids, Pairs, Verdict
 
 MEMBERS = 10_000  # images whose pairs are counted in ``moments``, at most
 ROUNDING = 2.0**-24  # of single precision, relative
-STRIP = 512  # pairs scored at once in double precision
-ROWS = 64  # of a block of logits …
-COLUMNS = 1024  # … and columns: 64 hidden units in both orders of this many pairs stay in a core's cache
+STRIP = 64  # rows of a block of logits …
+WIDTH = 1024  # … and columns: the hidden units of both orders of this many pairs stay in a core's cache
+PORTION = 512  # pairs that are scored at once in double precision
 
 
 @dataclass(frozen=True)
@@ -151,11 +151,11 @@ class PairProbability:
     def scores(self, pairs: Pairs) -> Floats:
         """−|P − ½| of each pair, in double precision."""
         logits = np.empty(len(pairs))
-        for k in range(0, len(pairs), STRIP):
-            a = pairs.a[k : k + STRIP]
-            b = pairs.b[k : k + STRIP]
+        for k in range(0, len(pairs), PORTION):
+            a = pairs.a[k : k + PORTION]
+            b = pairs.b[k : k + PORTION]
             forward = self._logit_of_pairs(self.left[a], self.right[b])
-            logits[k : k + STRIP] = (forward + self._logit_of_pairs(self.left[b], self.right[a])) / 2
+            logits[k : k + PORTION] = (forward + self._logit_of_pairs(self.left[b], self.right[a])) / 2
         return score(np.asarray(expit(logits)), 0.5)
 
     def _logit_of_pairs(self, left: Floats, right: Floats) -> Floats:
@@ -172,54 +172,52 @@ class LogitTile:
     l + max(r, −l), where l belongs to the row. All that comes of l alone is computed once for the row."""
 
     def __init__(self, net: PairProbability, rows: Ids, columns: Ids) -> None:
-        self.same = np.array_equal(rows, columns)  # pairs below the diagonal are left out, in blocks
-        self.second = net.second.T.astype(np.float32)  # (h2, h1)
+        self.same = np.array_equal(rows, columns)  # strips leave out what is to the left of the diagonal
+        self.second = net.second.astype(np.float32)
         self.last = net.last.astype(np.float32)
         orders = ((net.left, net.right), (net.right, net.left))
-        self.rows = [one[rows].astype(np.float32) for one, _ in orders]  # (|rows|, h1)
-        self.columns = [other[columns].T.astype(np.float32) for _, other in orders]  # (h1, |columns|)
-        self.row_bias = [half @ self.second.T + net.second_bias.astype(np.float32) for half in self.rows]
-        self.row_logit = (self.row_bias[0] + self.row_bias[1]) @ self.last + 2 * net.last_bias
-        self.error_logit = self._largest(net) * sum(net.second.shape) * 4 * ROUNDING
-        self.error = self.error_logit / 4  # the slope of P is at most ¼
+        self.rows = [one[rows].astype(np.float32) for one, _ in orders]  # (|rows|, h1) in either order
+        self.columns = [other[columns].astype(np.float32) for _, other in orders]
+        self.bias = [half @ self.second + net.second_bias.astype(np.float32) for half in self.rows]
+        self.offset = (self.bias[0] + self.bias[1]) @ self.last + 2 * net.last_bias
+        self.logit_error = self._largest(net) * (sum(net.second.shape) + 16) * ROUNDING
+        self.error = self.logit_error / 4  # the slope of P is at most ¼
 
     def _largest(self, net: PairProbability) -> float:
-        """No value on the way to a logit is larger."""
-        hidden = np.zeros(len(net.second))
-        for half, other in zip(self.rows, self.columns, strict=True):
-            largest = np.abs(half).max(axis=0, initial=0) + np.abs(other).max(axis=1, initial=0)
-            hidden = np.maximum(hidden, largest)
-        after = 2 * hidden @ np.abs(net.second) + np.abs(net.second_bias)
+        """No sum of absolute values on the way to a logit is larger."""
+        halves = zip(self.rows, self.columns, strict=True)
+        hidden = [np.abs(a).max(axis=0, initial=0) + np.abs(b).max(axis=0, initial=0) for a, b in halves]
+        after = 2 * np.maximum(*hidden) @ np.abs(net.second) + np.abs(net.second_bias)
         return float(after @ np.abs(net.last) + abs(net.last_bias))
 
     def candidates(self, within: Callable[[], float]) -> Iterator[tuple[Ids, Ids, Floats]]:
-        n = self.columns[0].shape[1]
-        logits = np.empty((ROWS, COLUMNS), dtype=np.float32)
-        hidden = np.empty((self.second.shape[1], 2 * COLUMNS), dtype=np.float32)
-        after = np.empty((self.second.shape[0], 2 * COLUMNS), dtype=np.float32)
-        for top in range(0, len(self.rows[0]), ROWS):
-            for left in range(top // COLUMNS * COLUMNS if self.same else 0, n, COLUMNS):
-                rows = range(top, min(top + ROWS, len(self.rows[0])))
-                columns = slice(left, min(left + COLUMNS, n))
-                width = columns.stop - left
-                block = logits[: len(rows), :width]
-                for row in rows:
-                    block[row - top] = self._logits(row, columns, hidden[:, : 2 * width], after[:, : 2 * width])
+        n = len(self.columns[0])
+        for top in range(0, len(self.offset), STRIP):
+            rows = range(top, min(top + STRIP, len(self.offset)))
+            for left in range(top if self.same else 0, n, WIDTH):
+                logits = self._logits(rows, slice(left, min(left + WIDTH, n)))
                 distance = within()
-                limit = logit(0.5 + distance) + self.error_logit if distance < 0.5 else np.inf
-                i, j = np.nonzero(np.abs(block) <= limit)
+                limit = logit(0.5 + distance) + self.logit_error if distance < 0.5 else np.inf
+                i, j = np.nonzero(np.abs(logits) <= limit)
                 if len(i):
-                    yield i + top, j + left, -score(expit(block[i, j].astype(np.float64)), 0.5)
+                    yield i + top, j + left, -score(expit(logits[i, j].astype(np.float64)), 0.5)
 
-    def _logits(self, row: int, columns: slice, hidden: Floats, after: Floats) -> Floats:
-        """Of a row with some columns. The last two are room to work in."""
+    def _logits(self, rows: range, columns: slice) -> Floats:
+        """(|rows|, |columns|)"""
         width = columns.stop - columns.start
-        for order, part in ((0, slice(0, width)), (1, slice(width, None))):
-            half = self.rows[order][row][:, None]
-            np.maximum(self.columns[order][:, columns], -half, out=hidden[:, part])
-        np.matmul(self.second, hidden, out=after)
-        for order, part in ((0, slice(0, width)), (1, slice(width, None))):
-            bias = self.row_bias[order][row][:, None]
-            np.maximum(after[:, part], -bias, out=after[:, part])
-        both = self.last @ after
-        return np.asarray((both[:width] + both[width:] + self.row_logit[row]) / 2)
+        halves = [half[columns] for half in self.columns]
+        hidden = np.empty((2 * width, self.second.shape[0]), dtype=np.float32)
+        after = np.empty((2 * width, self.second.shape[1]), dtype=np.float32)
+        orders = (slice(0, width), slice(width, None))
+        logits = np.empty((len(rows), 2 * width), dtype=np.float32)
+        for i, row in enumerate(rows):
+            for order, part in enumerate(orders):
+                np.maximum(halves[order], -self.rows[order][row], out=hidden[part])
+            np.matmul(hidden, self.second, out=after)
+            for order, part in enumerate(orders):
+                np.maximum(after[part], -self.bias[order][row], out=after[part])
+            np.matmul(after, self.last, out=logits[i])
+        both: Floats = logits[:, :width] + logits[:, width:]
+        both += self.offset[rows.start : rows.stop, None]
+        both /= 2
+        return both
