@@ -1,4 +1,4 @@
-"""Mining near a middle: equal to one sorted list of all unknown pairs, whatever the tiles, blocks and threads."""
+"""Mining near a middle equals one sorted list of all unknown pairs, whatever the tiles and threads."""
 
 import tracemalloc
 from contextlib import AbstractContextManager, ExitStack
@@ -149,8 +149,8 @@ def test_any_tiles_that_cover_the_pairs_give_the_same(number: int, p: int, with_
     floor = float(expected.scores[-1]) if with_floor and len(expected) == p > 0 else -np.inf
     parts = []
     for rows in np.split(rng.permutation(n), np.sort(rng.integers(0, n, 2))):
-        for columns in np.split(rng.permutation(n), np.sort(rng.integers(0, n, 3))):
-            parts.append(mine_tile(measure, rows, columns, known, p, salt, floor))
+        cut = np.split(rng.permutation(n), np.sort(rng.integers(0, n, 3)))
+        parts += [mine_tile(measure, rows, columns, known, p, salt, floor) for columns in cut]
     assert same(merge(parts[::-1], p, salt), expected)
     in_steps = Mined.none()
     for part in parts:

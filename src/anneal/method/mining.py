@@ -1,7 +1,7 @@
-"""The p best of *all* unknown pairs, in bounded memory: n images have about n²/2 pairs, too many to hold. Higher
-means ask first.
+"""The p best of *all* unknown pairs, in bounded memory: n images have about n²/2 pairs, too many to hold. One
+call scores a block of them, and only the p best so far are kept. Higher means ask first.
 
-``mine`` takes any scorer. ``tiles.mine_near`` is much faster where pairs near a threshold are wanted.
+``mine`` takes any scorer. ``tiles.mine_near`` is much faster where the pairs nearest a threshold are wanted.
 """
 
 from collections.abc import Callable

@@ -29,10 +29,10 @@ Found = tuple[Ids, Ids, Floats]  # places among rows and columns, distances
 class Similarity:
     """|s − middle| for s = u·v, by ``Similarity.of``.
 
-    A sketch saves most of the products where the vectors form clusters. With orthonormal columns P, p = Pᵀu and
-    r² = |u|² − |p|², |u·v − p·q| ≤ r_u r_v. So a pair is farther than t from the middle where |p·q − middle|
-    > r_u r_v + t, and so where |p·q − middle| > ρ_u ρ_v with ρ² = r² + t. With p / ρ in place of p this is
-    one product of few columns, compared with 1. P holds principal components of a sample.
+    A sketch saves most of the products where the vectors form clusters. For orthonormal columns P, p = Pᵀu,
+    q = Pᵀv and r_u² = |u|² − |p|², |u·v − p·q| ≤ r_u r_v. So a pair is farther than t from the middle where
+    |p·q − middle| > r_u r_v + t, and then also where |p·q − middle| > ρ_u ρ_v, with ρ² = r² + t. Divided by
+    both ρ this is one product of few columns, compared with 1. P holds principal components of a sample.
     """
 
     vectors: Floats  # (n, d)
@@ -66,7 +66,7 @@ class Bound(NamedTuple):
 
 
 class SimilarityTile:
-    """The products of some rows and columns. One more column holds 1 and −middle, so that they are s − middle."""
+    """The products of some rows and columns. One more column, 1 and −middle, makes them s − middle."""
 
     def __init__(
         self, u: Floats, v: Floats, middle: float, sketch: Floats | None = None, same: bool = False

@@ -6,7 +6,7 @@ import numpy as np
 
 from anneal.method.groups import Membership
 from anneal.method.relations import Relations
-from anneal.method.tiles import Measure
+from anneal.method.uncertainty import PairProbability
 from anneal.pairs import Answers, Floats, Ids, Pairs
 
 
@@ -33,7 +33,7 @@ class Snapshot:
     pending: Pairs = field(default_factory=Pairs.none)  # being asked now, so not to be picked
     frozen: Floats | None = None  # (n, d') unit rows: the features before any training
     membership: Membership | None = None  # likely groups by the frozen features
-    probability: Measure | None = None  # |P(similar) − ½|, where a pair classifier was trained
+    probability: PairProbability | None = None  # where a pair classifier was trained
     agenda: Agenda | None = None  # the agenda before this one
 
     def __post_init__(self) -> None:

@@ -1,9 +1,10 @@
 """The p unknown pairs nearest a middle, exactly, at about the cost of the matrix products or less.
 
-The square of all pairs is cut into tiles. ``mine_tile`` mines one of them, ``merge`` puts the results of several
-together. Any set of tiles that covers the same pairs gives the same result, to the last digit and the last
-tie: a tile only *finds* pairs by quick arithmetic in single precision, with a margin for its rounding, and
-scores those again pair by pair in double precision. So tiles may be mined in threads or on several machines.
+The square of all pairs is cut into tiles. ``mine_tile`` mines one of them, and ``merge`` puts the results of
+several together. All sets of tiles that cover the same pairs give the same result, to the last digit and the
+last tie: a tile only *finds* pairs by quick arithmetic in single precision, with a margin for its rounding,
+and scores those again pair by pair in double precision. So tiles may be mined in threads or on several
+machines.
 
 A ``Measure`` says how far a pair is from the middle. ``Similarity`` is MGUE's, and that of the most similar
 pairs; ``uncertainty.PairProbability`` is BCGUE's.
@@ -41,7 +42,10 @@ class Tile(Protocol):
 class Measure(Protocol):
     """How far pairs are from the middle."""
 
-    budget: int  # pairs that one call of ``mine_near`` looks at, at most
+    @property
+    def budget(self) -> int:
+        """Pairs that one call of ``mine_near`` looks at, at most."""
+        ...
 
     def tile(self, rows: Ids, columns: Ids) -> Tile: ...
 
@@ -90,8 +94,8 @@ def tiles(rows: Ids, columns: Ids, size: int = TILE) -> list[tuple[Ids, Ids]]:
     parts = []
     same = np.array_equal(rows, columns)
     for i in range(0, len(rows), size):
-        for j in range(i if same else 0, len(columns), size):
-            parts.append((rows[i : i + size], columns[j : j + size]))
+        starts = range(i if same else 0, len(columns), size)
+        parts += [(rows[i : i + size], columns[j : j + size]) for j in starts]
     return parts
 
 
@@ -104,9 +108,9 @@ def mine_tile(
     salt: np.uint64,
     floor: float = -np.inf,
 ) -> Mined:
-    """The best p unknown pairs of one image of ``rows`` and another one of ``columns``, best first. Pairs with a
-    score below ``floor`` may be left out: give the p-th best score of other tiles, or nothing. Every tile of
-    one search needs the same ``salt``."""
+    """The best p unknown pairs of one image of ``rows`` and another one of ``columns``, best first; both hold
+    distinct ids. Pairs with a score below ``floor`` may be left out: give the p-th best score of what other
+    tiles have, or nothing. Every tile of one search needs the same ``salt`` (``mining.new_salt``)."""
     if p == 0:
         return Mined.none()
     same = np.array_equal(rows, columns)
