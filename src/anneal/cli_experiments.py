@@ -26,7 +26,7 @@ from anneal.settings import Settings, refuse_unused
 Jobs = Annotated[int, typer.Option(help="Trials played side by side.", min=1)]
 Cache = Annotated[Path | None, typer.Option(help="Where pixels and features are stored [ANNEAL_CACHE].")]
 Seed = Annotated[int, typer.Option(help="Determines every random choice.")]
-EXPERIMENTS = "comparison, lambda, diversity, panels, all, choices, beyond, noise, parts."
+EXPERIMENTS = "comparison, lambda, diversity, panels, all, choices, beyond, noise, parts, anchors."
 Mode = Annotated[str, typer.Option(help="ours (the defaults) or paper (its network and training).")]
 HeldOut = Annotated[float | None, typer.Option(help="Share of held-out questions, as a person has them [0].")]
 OwnText = Annotated[str | None, typer.Option(help="In place of the mode's own.")]
@@ -105,8 +105,8 @@ def reproduce(
 ) -> None:
     """Redo the paper's experiments: curves, figures, and tables that set ours beside the paper's.
 
-    beyond, noise and parts start from nothing, with the product's settings. choices measures what the paper
-    leaves open, on training images alone. The same command, given again, goes on where it was stopped.
+    beyond, noise, parts and anchors start from nothing, with the product's settings. choices measures what
+    the paper leaves open, on training images alone. The same command, given again, goes on where it was stopped.
 
     Example: [bold]anneal reproduce comparison --archive ucmerced --data UCMerced/ --out runs/ucmerced[/]
     """

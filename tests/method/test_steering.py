@@ -69,7 +69,8 @@ def test_a_level_is_the_share_of_all_pairs_that_are_more_similar() -> None:
 
 def naive_level(vectors: Floats, images: Ids, s: float, rng: np.random.Generator) -> float:
     """By the same random pairs, counted one by one."""
-    one, other = rng.choice(images, (2, steering.SAMPLE))
+    draws = min(steering.SAMPLE, max(5 * len(images) * (len(images) - 1), 1_000))
+    one, other = rng.choice(images, (2, draws))
     drawn = [(i, j) for i, j in zip(one.tolist(), other.tolist(), strict=True) if i != j]
     more_similar = (pairwise(vectors, Pairs.from_list(drawn)) > s).sum()
     return float((more_similar + 0.5) / (len(drawn) + 1))
@@ -82,6 +83,23 @@ def test_a_level_is_counted_on_random_pairs_of_different_images(monkeypatch: pyt
         s = float(seed(number).uniform(0, 1))
         level = steering.levels(quarter_circle(), images, s, seed(number))
         assert float(level) == naive_level(quarter_circle(), images, s, seed(number))
+
+
+@pytest.mark.parametrize(
+    ("n", "draws"),
+    [(2, 1_000), (23, 2_530), (200, 199_000), (201, 200_000), (2100, 200_000), (10_000, 200_000)],
+)
+def test_few_images_need_few_draws(n: int, draws: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+
+    def seen(vectors: Floats, pairs: Pairs) -> Floats:
+        drawn.append(len(pairs))
+        return np.zeros(len(pairs))
+
+    monkeypatch.setattr(steering, "pairwise", seen)
+    steering.levels(np.ones((n, 1)), np.arange(n), 0.5, seed(0))
+    one, other = seed(0).choice(np.arange(n), (2, draws))
+    assert drawn == [int((one != other).sum())]
 
 
 def test_the_similarity_at_a_level_has_that_level() -> None:

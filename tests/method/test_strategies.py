@@ -12,6 +12,7 @@ import pytest
 
 from anneal.errors import UsageError
 from anneal.method import diversity, placing, steering
+from anneal.method import strategies as strategies_module
 from anneal.method.groups import spread_labels
 from anneal.method.mining import Mined, cosine, mine, pairwise
 from anneal.method.neighbours import unit
@@ -448,10 +449,11 @@ def test_bcgue_without_diversity_asks_the_pairs_nearest_one_half() -> None:
 
 def guided(name: str, shown: Snapshot, n: int, diverse: diversity.Diversity | None = None) -> list[Pair]:
     """MGUE or BCGUE with a diversity, or with its default."""
-    chosen_diversity = {} if diverse is None else {"diversity": diverse}
     if name == "bcgue":
-        return list(bcgue(shown, n, seed(0), **chosen_diversity))
-    return list(mgue(shown, n, seed(0), PAPER, **chosen_diversity).pairs)
+        planned = bcgue(shown, n, seed(0), diverse) if diverse else bcgue(shown, n, seed(0))
+        return list(planned)
+    agenda = mgue(shown, n, seed(0), PAPER, diverse) if diverse else mgue(shown, n, seed(0), PAPER)
+    return list(agenda.pairs)
 
 
 mgue_and_bcgue = pytest.mark.parametrize("name", ["mgue", "bcgue"])
@@ -544,6 +546,32 @@ def test_cold_pairs_an_image_with_a_neighbour_of_a_rank_even_on_a_logarithmic_sc
         assert share - 0.03 < np.mean(np.array(ranks) < r) < share + 0.12
     first = {image for number in range(60) for pair in cold(shown, 1, seed(number)) for image in pair}
     assert len(first) > 60  # any image may come first
+
+
+def test_cold_draws_from_some_of_the_images_where_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    n = 150
+    shown = Snapshot(unit(seed(11).normal(size=(n, 3))), np.arange(n), none(n, Answers.none()).relations)
+    at_most = list(cold(shown, 100, seed(0)))
+    monkeypatch.setattr(strategies_module, "LARGE", 150)
+    assert list(cold(shown, 100, seed(0))) == at_most
+    monkeypatch.setattr(strategies_module, "LARGE", 149)
+    monkeypatch.setattr(strategies_module, "POOL", 20)
+    asked = [cold(shown, 15, seed(number)) for number in range(4)]
+    pools = [set(pairs.a.tolist()) | set(pairs.b.tolist()) for pairs in asked]
+    assert all(len(pairs) == 15 for pairs in asked)
+    assert all(len(pool) <= 20 for pool in pools)
+    assert len(set.union(*pools)) > 40
+
+
+def test_mgue_with_a_budget_asks_about_pairs_of_few_images() -> None:
+    shown = snapshot()
+    of_all = mgue(shown, 4, seed(0), PAPER).pairs
+    within_budget = mgue(shown, 4, seed(0), PAPER, budget=66).pairs
+    assert list(of_all) == list(within_budget)
+    for number in range(4):
+        one_anchor = mgue(shown, 4, seed(number), PAPER, budget=12).pairs
+        assert len(one_anchor) == 4
+        assert set.intersection(*({a, b} for a, b in one_anchor))
 
 
 # -- steering ----------------------------------------------------------------------------------------

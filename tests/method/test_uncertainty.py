@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit
 
+from anneal.method import uncertainty
 from anneal.method.neighbours import unit
 from anneal.method.relations import CLOSURES, Relations, full, none
 from anneal.method.uncertainty import (
@@ -61,6 +62,28 @@ def test_moments_are_those_of_every_known_pair_answered_or_implied(closure: str,
     expected = (*naive_mean_std(values[1]), *naive_mean_std(values[2]))
     assert astuple(measured) == pytest.approx(expected, rel=1e-9)
     assert measured.complete
+
+
+def test_moments_of_many_images_are_those_of_some_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    n = 400
+    kinds = rng.integers(4, size=n)
+    vectors = unit(np.eye(4, 6)[kinds] + 0.3 * rng.normal(size=(n, 6)))
+    similar = [(int(i), int(np.flatnonzero(kinds == kinds[i])[0]), 1) for i in range(n)]
+    chains = [answer for answer in similar if answer[0] != answer[1]]
+    firsts = [int(np.flatnonzero(kinds == kind)[0]) for kind in range(4)]
+    known = relations(n, [*chains, *((a, b, 2) for a, b in combinations(firsts, 2))])
+    every = moments(vectors, known)
+    monkeypatch.setattr(uncertainty, "MEMBERS", 100)
+    some = moments(vectors, known)
+    assert astuple(some) != astuple(every)
+    assert astuple(some) == pytest.approx(astuple(every), abs=0.05)
+    taken = known.members[np.linspace(0, n - 1, 100).astype(np.int64)]
+    pairs = Pairs.from_list(combinations(taken.tolist(), 2))
+    s = np.array([similarity(vectors[a], vectors[b]) for a, b in pairs])
+    apart = kinds[pairs.a] != kinds[pairs.b]
+    expected = (s[~apart].mean(), s[~apart].std(), s[apart].mean(), s[apart].std())
+    assert astuple(some) == pytest.approx(expected, rel=1e-9)
 
 
 def test_implied_pairs_move_the_threshold() -> None:
@@ -292,3 +315,31 @@ def test_pair_probability_of_extreme_logits_is_zero_or_one_without_a_warning() -
     for bias, expected in ((-200.0, 0.0), (200.0, 1.0)):
         probability = PairProbability(zero, zero, np.zeros((1, 1)), np.zeros(1), np.zeros(1), bias)
         assert probability(np.array([0]), np.array([1])).tolist() == [[expected]]
+
+
+def test_the_scores_of_pairs_are_minus_the_distance_of_their_probability_from_one_half() -> None:
+    probability = split(*network(4))
+    pairs = Pairs.from_list(combinations(range(0, IMAGES, 3), 2))
+    expected = -np.abs(probability(np.arange(IMAGES), np.arange(IMAGES))[pairs.a, pairs.b] - 0.5)
+    np.testing.assert_allclose(probability.scores(pairs), expected, atol=1e-6)
+    one_by_one = [float(probability.scores(pairs[k : k + 1])[0]) for k in range(40)]
+    assert probability.scores(pairs)[:40].tolist() == one_by_one  # to the last digit
+
+
+def test_a_tile_has_every_pair_once_and_its_error_is_a_bound() -> None:
+    probability = split(*network(5))
+    rows = np.arange(3, 140, 2)
+    columns = np.arange(0, 150, 2)
+    tile = probability.tile(rows, columns)
+    seen = np.full((len(rows), len(columns)), np.nan)
+    for i, j, distance in tile.candidates(lambda: np.inf):
+        assert np.isnan(seen[i, j]).all()
+        seen[i, j] = distance
+    a, b = np.meshgrid(rows, columns, indexing="ij")
+    exact = -probability.scores(Pairs.of(a.ravel(), b.ravel())).reshape(seen.shape)
+    assert np.abs(seen - exact).max() <= tile.error < 1e-3
+    near = {
+        (int(i), int(j)) for at in tile.candidates(lambda: 0.01) for i, j in zip(at[0], at[1], strict=True)
+    }
+    assert near >= {(int(i), int(j)) for i, j in np.argwhere(exact <= 0.01)}
+    assert len(near) < seen.size / 5

@@ -180,6 +180,15 @@ def parts(base: Base) -> Players:
     }
 
 
+def anchors(base: Base) -> Players:
+    """Mining all pairs, and as in a large archive only those of some images. AID has 32 million."""
+    return {
+        "mgue": base.cold_player("mgue"),
+        "mgue 3.2-million-pairs": base.cold_player("mgue", ablation="budget-3200000"),
+        "mgue 0.8-million-pairs": base.cold_player("mgue", ablation="budget-800000"),
+    }
+
+
 PAPERS: dict[str, Callable[[Base], Players]] = {
     "comparison": comparison,
     "lambda": lambdas,
@@ -187,7 +196,12 @@ PAPERS: dict[str, Callable[[Base], Players]] = {
     "panels": panels,
 }
 """The paper's figures; they start from class labels. ``all`` plays all of them."""
-COLD: dict[str, Callable[[Base], Players]] = {"beyond": beyond, "noise": noise, "parts": parts}
+COLD: dict[str, Callable[[Base], Players]] = {
+    "beyond": beyond,
+    "noise": noise,
+    "parts": parts,
+    "anchors": anchors,
+}
 """Experiments that start from nothing, with the product's settings."""
 EXPERIMENTS = {**PAPERS, "choices": choices, **COLD}
 INNER = ("choices", "parts")

@@ -34,6 +34,8 @@ ABLATIONS: dict[str, Callable[[Settings], Callable[..., Agenda]]] = {
     "own-doubt": lambda own: partial(placing.plan, neighbourhood=False),
     "pair-vector-sum": lambda own: partial(mgue, settings=own, diversity=DIVERSITIES["kmeans-sum"]),
     "pair-vector-product": lambda own: partial(mgue, settings=own, diversity=DIVERSITIES["kmeans-product"]),
+    "budget-3200000": lambda own: partial(mgue, settings=own, budget=3_200_000),
+    "budget-800000": lambda own: partial(mgue, settings=own, budget=800_000),
 }
 """Plans that only experiments make, from a strategy's settings."""
 

@@ -1,5 +1,8 @@
 """The p best of *all* unknown pairs, in bounded memory: n images have about n²/2 pairs, too many to hold. One
-call scores a block of them, and only the p best so far are kept. Higher means ask first."""
+call scores a block of them, and only the p best so far are kept. Higher means ask first.
+
+``mine`` takes any scorer. ``tiles.mine_near`` is much faster where the pairs nearest a threshold are wanted.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,29 +33,44 @@ class Mined:
     pairs: Pairs
     scores: Floats
 
+    @classmethod
+    def none(cls) -> "Mined":
+        return cls(Pairs.none(), np.empty(0))
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def then(self, more: "Mined") -> "Mined":
+        """These, then more. They are in no order."""
+        return Mined(self.pairs.then(more.pairs), np.concatenate([self.scores, more.scores]))
+
 
 def mine(
     images: Ids, scorer: Scorer, known: Known, p: int, rng: np.random.Generator, block: int = 1024
 ) -> Mined:
     """The p unknown pairs among ``images`` with the highest scores; fewer if there are not p. A hash with a
     salt from ``rng`` orders equal scores, so neither the block size nor the order of the images matters."""
-    salt = rng.integers(0, 2**63, dtype=np.uint64)
-    best = Mined(Pairs.none(), np.empty(0))
+    salt = new_salt(rng)
+    best = Mined.none()
     floor = -np.inf  # a lower score cannot be among the best p
     for rows, columns, verdicts in known.blocks(np.unique(images), block):
         scores = np.asarray(scorer(rows, columns))
         i, j = np.nonzero((verdicts == UNKNOWN) & (scores >= floor))
-        pairs = best.pairs.then(Pairs(rows[i], columns[j]))
-        best = Mined(pairs, np.concatenate([best.scores, scores[i, j]]))
-        if len(pairs) > 2 * p:
-            best = _best(best, p, salt)
+        best = best.then(Mined(Pairs(rows[i], columns[j]), scores[i, j]))
+        if len(best) > 2 * p:
+            best = best_of(best, p, salt)
             floor = float(best.scores.min(initial=np.inf))
-    return _best(best, p, salt)
+    return best_of(best, p, salt)
 
 
-def _best(mined: Mined, p: int, salt: np.uint64) -> Mined:
+def new_salt(rng: np.random.Generator) -> np.uint64:
+    """What the order of equal scores follows from."""
+    return rng.integers(0, 2**63, dtype=np.uint64)
+
+
+def best_of(mined: Mined, p: int, salt: np.uint64) -> Mined:
     """The best p, best first."""
-    rows = np.arange(len(mined.pairs))
+    rows = np.arange(len(mined))
     if len(rows) > p > 0:
         floor = np.partition(mined.scores, -p)[-p]
         rows = np.flatnonzero(mined.scores >= floor)  # p, and more where the last one ties

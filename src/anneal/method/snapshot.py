@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from anneal.method.groups import Membership
-from anneal.method.mining import Scorer
 from anneal.method.relations import Known
+from anneal.method.uncertainty import PairProbability
 from anneal.pairs import Answers, Floats, Ids, Pairs
 
 
@@ -37,7 +37,7 @@ class Snapshot:
     pending: Pairs = field(default_factory=Pairs.none)  # being asked now, so not to be picked
     frozen: Floats | None = None  # (n, d') unit rows: the features before any training
     membership: Membership | None = None  # likely groups by the frozen features
-    probability: Scorer | None = None  # P(similar), where a pair classifier was trained
+    probability: PairProbability | None = None  # where a pair classifier was trained
     agenda: Agenda | None = None  # the agenda before this one
 
     def __post_init__(self) -> None:

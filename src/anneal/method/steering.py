@@ -20,7 +20,9 @@ from anneal.pairs import Answers, Floats, Ids, Pairs, Verdict
 RECENT = 50  # answers whose share of similar ones is watched
 TOO_FEW = 10  # answers that say nothing about the share
 SLACK = 0.2  # around the share that is aimed at
-SAMPLE = 200_000  # pairs that stand for all pairs
+SAMPLE = 200_000  # draws of pairs that stand for all pairs, at most …
+TIMES = 10  # … this many times the pairs there are …
+LEAST = 1_000  # … and at least this many
 
 
 def aim(share: float) -> tuple[float, float] | None:
@@ -116,5 +118,6 @@ def similarity_at(vectors: Floats, images: Ids, level: float, rng: Generator) ->
 
 def _sampled(vectors: Floats, images: Ids, rng: Generator) -> Floats:
     """Similarities of random pairs, sorted."""
-    i, j = rng.choice(images, (2, SAMPLE))
+    pairs = len(images) * (len(images) - 1) // 2
+    i, j = rng.choice(images, (2, min(SAMPLE, max(TIMES * pairs, LEAST))))
     return np.sort(pairwise(vectors, Pairs.of(i[i != j], j[i != j])))

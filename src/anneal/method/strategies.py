@@ -19,8 +19,10 @@ from numpy.random import Generator
 from anneal.errors import UsageError
 from anneal.method import placing, steering, uncertainty
 from anneal.method.diversity import DIVERSITIES, Diversity, kmeans
-from anneal.method.mining import Scorer, cosine, mine, pairwise
+from anneal.method.mining import mine, pairwise
+from anneal.method.similarity import Similarity
 from anneal.method.snapshot import Agenda, Snapshot
+from anneal.method.tiles import Measure, mine_near
 from anneal.pairs import UNKNOWN, Floats, Ids, Pairs, Verdict
 from anneal.settings import Settings
 
@@ -29,6 +31,8 @@ Pick = Callable[[Snapshot, Agenda, int, Generator], Pairs]
 Select = Callable[[Snapshot, int, Generator], Pairs]
 
 WIDEN = 4  # p = 4h: the most uncertain pairs, of which a quarter is asked
+LARGE = 100_000  # images: with more, first questions are drawn from …
+POOL = 20_000  # … this many of them, because all images are sorted for each question
 
 
 @dataclass(frozen=True)
@@ -79,9 +83,15 @@ def batch(name: str, select: Select, *, pair_classifier: bool = False) -> Strate
 
 
 def mgue(
-    snapshot: Snapshot, n: int, rng: Generator, settings: Settings, diversity: Diversity = kmeans
+    snapshot: Snapshot,
+    n: int,
+    rng: Generator,
+    settings: Settings,
+    diversity: Diversity = kmeans,
+    budget: int | None = None,
 ) -> Agenda:
-    """Metric-guided: the pairs nearest the threshold between similar and dissimilar, moved by the lean."""
+    """Metric-guided: the pairs nearest the threshold between similar and dissimilar, moved by the lean. With
+    more pairs than the ``budget`` only those of some images are looked at (``tiles.mine_near``)."""
     threshold = mgue_threshold(snapshot, settings)
     if np.isnan(threshold) or len(np.unique(snapshot.images)) < 2:
         return Agenda(cold(snapshot, n, rng))
@@ -89,8 +99,8 @@ def mgue(
     if lean:
         level = steering.levels(snapshot.vectors, snapshot.images, threshold, rng) * np.exp(lean)
         threshold = steering.similarity_at(snapshot.vectors, snapshot.images, float(level), rng)
-    similarity = cosine(snapshot.vectors)
-    return Agenda(_uncertain_and_diverse(snapshot, similarity, threshold, n, rng, diversity), lean=lean)
+    similarity = Similarity.of(snapshot.vectors, threshold, WIDEN * n)
+    return Agenda(_uncertain_and_diverse(snapshot, similarity, n, rng, diversity, budget), lean=lean)
 
 
 def mgue_threshold(snapshot: Snapshot, settings: Settings) -> float:
@@ -111,18 +121,19 @@ def bcgue(snapshot: Snapshot, n: int, rng: Generator, diversity: Diversity = kme
     """Classifier-guided: the pairs to which the pair classifier gives a probability near ½."""
     if snapshot.probability is None:
         return cold(snapshot, n, rng)
-    return _uncertain_and_diverse(snapshot, snapshot.probability, 0.5, n, rng, diversity)
+    return _uncertain_and_diverse(snapshot, snapshot.probability, n, rng, diversity)
 
 
 def _uncertain_and_diverse(
-    snapshot: Snapshot, measure: Scorer, middle: float, n: int, rng: Generator, diversity: Diversity
+    snapshot: Snapshot,
+    measure: Measure,
+    n: int,
+    rng: Generator,
+    diversity: Diversity,
+    budget: int | None = None,
 ) -> Pairs:
-    """The paper's two steps: the p = 4n pairs whose measure is nearest the middle, then n that differ."""
-
-    def score(rows: Ids, columns: Ids) -> Floats:
-        return uncertainty.score(measure(rows, columns), middle)
-
-    mined = mine(snapshot.images, score, snapshot.known, WIDEN * n, rng)
+    """The paper's two steps: the p = 4n pairs nearest the middle, then n that differ."""
+    mined = mine_near(measure, snapshot.images, snapshot.known, WIDEN * n, rng, budget=budget)
     return diversity(snapshot.vectors, mined, n, rng)
 
 
@@ -150,6 +161,8 @@ def cold(snapshot: Snapshot, n: int, rng: Generator) -> Pairs:
     pairs = Pairs.none()
     if len(images) < 2:
         return pairs
+    if len(images) > LARGE:
+        images = np.sort(rng.choice(images, POOL, replace=False))
     for _ in range(20):
         anchors = rng.permutation(images)[: n + 16]
         rank = np.exp(rng.uniform(0, np.log(len(images)), len(anchors))).astype(np.int64)

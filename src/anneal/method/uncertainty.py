@@ -4,6 +4,7 @@ MGUE asks the pairs whose similarity is nearest to a threshold α_t, which lies 
 dissimilar pairs known so far. BCGUE asks those whose probability, by a pair classifier, is nearest to ½.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,13 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from anneal.method.relations import Known
-from anneal.pairs import Floats, Ids, Verdict
+from anneal.pairs import Floats, Ids, Pairs, Verdict
+
+MEMBERS = 10_000  # images whose pairs are counted in ``moments``, at most
+ROUNDING = 2.0**-24  # of single precision, relative
+STRIP = 64  # rows of a block of logits …
+WIDTH = 1024  # … and columns: the hidden units of both orders of this many pairs stay in a core's cache
+PORTION = 512  # pairs that are scored at once in double precision
 
 
 @dataclass(frozen=True)
@@ -30,9 +37,13 @@ class Moments:
 
 
 def moments(vectors: Floats, known: Known, block: int = 1024) -> Moments:
-    """μ and σ of s = u·v over all pairs known to be similar or dissimilar, answered or implied."""
+    """μ and σ of s = u·v over all pairs known to be similar or dissimilar, answered or implied. Of more than
+    MEMBERS images with such pairs, that many are taken, evenly by id."""
+    members = known.members
+    if len(members) > MEMBERS:
+        members = members[np.linspace(0, len(members) - 1, MEMBERS).astype(np.int64)]
     sums = {Verdict.SIMILAR: np.zeros(3), Verdict.DISSIMILAR: np.zeros(3)}  # count, Σs, Σs²
-    for rows, columns, verdicts in known.blocks(known.members, block):
+    for rows, columns, verdicts in known.blocks(members, block):
         s = vectors[rows] @ vectors[columns].T
         for verdict, total in sums.items():
             picked = s[verdicts == verdict].astype(np.float64)
@@ -113,7 +124,7 @@ def score(measure: Floats, middle: float) -> Floats:
 class PairProbability:
     """P(similar) of a trained pair classifier. The first layer takes two concatenated vectors, so it splits
     into one half per image: ``left`` and ``right`` hold W₁ᵃu and W₁ᵇu + b₁ for every image. The logit is the
-    mean over both orders of the pair."""
+    mean over both orders of the pair. As a measure for ``tiles.mine_near`` its distance is |P − ½|."""
 
     left: Floats  # (n, h1)
     right: Floats  # (n, h1)
@@ -121,8 +132,10 @@ class PairProbability:
     second_bias: Floats  # (h2,)
     last: Floats  # (h2,)
     last_bias: float
+    budget: int = 400_000_000  # pairs: half a minute on two cores
 
     def __call__(self, rows: Ids, columns: Ids) -> Floats:
+        """(|rows|, |columns|) probabilities."""
         forward = self._logit(self.left[rows], self.right[columns])
         backward = self._logit(self.left[columns], self.right[rows]).T
         return np.asarray(expit((forward + backward) / 2))
@@ -134,3 +147,77 @@ class PairProbability:
             hidden = np.maximum(hidden @ self.second + self.second_bias, 0)
             out[i : i + 64] = hidden @ self.last + self.last_bias
         return out
+
+    def scores(self, pairs: Pairs) -> Floats:
+        """−|P − ½| of each pair, in double precision."""
+        logits = np.empty(len(pairs))
+        for k in range(0, len(pairs), PORTION):
+            a = pairs.a[k : k + PORTION]
+            b = pairs.b[k : k + PORTION]
+            forward = self._logit_of_pairs(self.left[a], self.right[b])
+            logits[k : k + PORTION] = (forward + self._logit_of_pairs(self.left[b], self.right[a])) / 2
+        return score(np.asarray(expit(logits)), 0.5)
+
+    def _logit_of_pairs(self, left: Floats, right: Floats) -> Floats:
+        hidden = np.maximum(left.astype(np.float64) + right, 0)
+        hidden = np.maximum(np.einsum("ph,hk->pk", hidden, self.second) + self.second_bias, 0)
+        return np.asarray(np.einsum("pk,k->p", hidden, self.last) + self.last_bias)
+
+    def tile(self, rows: Ids, columns: Ids) -> "LogitTile":
+        return LogitTile(self, rows, columns)
+
+
+class LogitTile:
+    """The logits of some rows and columns, with half of the passes over hidden units spared: max(l + r, 0) =
+    l + max(r, −l), where l belongs to the row. All that comes of l alone is computed once for the row."""
+
+    def __init__(self, net: PairProbability, rows: Ids, columns: Ids) -> None:
+        self.same = np.array_equal(rows, columns)  # strips leave out what is to the left of the diagonal
+        self.second = net.second.astype(np.float32)
+        self.last = net.last.astype(np.float32)
+        orders = ((net.left, net.right), (net.right, net.left))
+        self.rows = [one[rows].astype(np.float32) for one, _ in orders]  # (|rows|, h1) in either order
+        self.columns = [other[columns].astype(np.float32) for _, other in orders]
+        self.bias = [half @ self.second + net.second_bias.astype(np.float32) for half in self.rows]
+        self.offset = (self.bias[0] + self.bias[1]) @ self.last + 2 * net.last_bias
+        self.logit_error = self._largest(net) * (sum(net.second.shape) + 16) * ROUNDING
+        self.error = self.logit_error / 4  # the slope of P is at most ¼
+
+    def _largest(self, net: PairProbability) -> float:
+        """No sum of absolute values on the way to a logit is larger."""
+        halves = zip(self.rows, self.columns, strict=True)
+        hidden = [np.abs(a).max(axis=0, initial=0) + np.abs(b).max(axis=0, initial=0) for a, b in halves]
+        after = 2 * np.maximum(*hidden) @ np.abs(net.second) + np.abs(net.second_bias)
+        return float(after @ np.abs(net.last) + abs(net.last_bias))
+
+    def candidates(self, within: Callable[[], float]) -> Iterator[tuple[Ids, Ids, Floats]]:
+        n = len(self.columns[0])
+        for top in range(0, len(self.offset), STRIP):
+            rows = range(top, min(top + STRIP, len(self.offset)))
+            for left in range(top if self.same else 0, n, WIDTH):
+                logits = self._logits(rows, slice(left, min(left + WIDTH, n)))
+                distance = within()
+                limit = logit(0.5 + distance) + self.logit_error if distance < 0.5 else np.inf
+                i, j = np.nonzero(np.abs(logits) <= limit)
+                if len(i):
+                    yield i + top, j + left, -score(expit(logits[i, j].astype(np.float64)), 0.5)
+
+    def _logits(self, rows: range, columns: slice) -> Floats:
+        """(|rows|, |columns|)"""
+        width = columns.stop - columns.start
+        halves = [half[columns] for half in self.columns]
+        hidden = np.empty((2 * width, self.second.shape[0]), dtype=np.float32)
+        after = np.empty((2 * width, self.second.shape[1]), dtype=np.float32)
+        orders = (slice(0, width), slice(width, None))
+        logits = np.empty((len(rows), 2 * width), dtype=np.float32)
+        for i, row in enumerate(rows):
+            for order, part in enumerate(orders):
+                np.maximum(halves[order], -self.rows[order][row], out=hidden[part])
+            np.matmul(hidden, self.second, out=after)
+            for order, part in enumerate(orders):
+                np.maximum(after[part], -self.bias[order][row], out=after[part])
+            np.matmul(after, self.last, out=logits[i])
+        both: Floats = logits[:, :width] + logits[:, width:]
+        both += self.offset[rows.start : rows.stop, None]
+        both /= 2
+        return both
