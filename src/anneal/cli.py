@@ -176,6 +176,10 @@ def round_(campaign: CampaignOption = Path("campaign"), as_json: Json = False) -
     from anneal.campaign.campaign import WORKER_LOCK, Campaign
 
     opened = Campaign.open(campaign)
+    if int(os.environ.get("RANK", "0")):  # torchrun started several: the first writes, the others help it
+        from anneal.campaign.turn import assist
+
+        return assist(opened)
     try:
         with FileLock(campaign / WORKER_LOCK, timeout=0), progress_bars() as watch:
             from anneal.campaign.turn import turn

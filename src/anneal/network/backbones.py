@@ -31,12 +31,13 @@ class Backbone:
     upper: nn.Module
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    device: torch.device = torch.device("cpu")  # noqa: RUF009 - it never changes
 
     def normalise(self, pixels: Tensor) -> Tensor:
         """(m, px, px, 3) uint8 → (m, 3, px, px) float, scaled as in the network's own training."""
         x = pixels.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.channels_last) / 255
-        mean = torch.tensor(self.mean)[:, None, None]
-        std = torch.tensor(self.std)[:, None, None]
+        mean = torch.tensor(self.mean, device=x.device)[:, None, None]
+        std = torch.tensor(self.std, device=x.device)[:, None, None]
         return (x - mean) / std
 
 
