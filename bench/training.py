@@ -160,8 +160,8 @@ def steps(work: Task, images: int = 128, classes: int = 12, encoded: int = 16) -
         network(work.backbone.normalise(pixels))
 
     step = f"a step on {images} images"
-    row(step, f"the same {len(i)} pairs, each encoded", alternate(on_images, on_pairs), "")
-    row(step, f"the frozen part on {encoded} of them", alternate(on_images, encode_again), "")
+    row(step, f"the same {len(i)} pairs, each encoded", alternate(on_images, on_pairs), "–")
+    row(step, f"the frozen part on {encoded} of them", alternate(on_images, encode_again), "–")
 
 
 def main(images: Path = DATA, cache: Path | None = None) -> None:

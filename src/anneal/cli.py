@@ -176,10 +176,12 @@ def round_(campaign: CampaignOption = Path("campaign"), as_json: Json = False) -
     from anneal.campaign.campaign import WORKER_LOCK, Campaign
 
     opened = Campaign.open(campaign)
-    if int(os.environ.get("RANK", "0")):  # torchrun started several: the first writes, the others help it
+    if "RANK" in os.environ:  # torchrun or accelerate has set it
         from anneal.campaign.turn import assist
+        from anneal.network.processes import is_helper
 
-        return assist(opened)
+        if is_helper():
+            return assist(opened)
     try:
         with FileLock(campaign / WORKER_LOCK, timeout=0), progress_bars() as watch:
             from anneal.campaign.turn import turn

@@ -87,6 +87,17 @@ def test_a_process_alone_has_the_whole_batch() -> None:
     assert processes.from_main("x") == "x"
 
 
+@pytest.mark.parametrize(("rank", "of", "helps"), [("0", "2", False), ("1", "2", True), ("0", "1", False)])
+def test_all_processes_but_the_first_are_helpers(
+    monkeypatch: pytest.MonkeyPatch, rank: str, of: str, helps: bool
+) -> None:
+    for name, value in zip(processes.LAUNCHED, (rank, of, "127.0.0.1", "1"), strict=True):
+        monkeypatch.setenv(name, value)
+    assert processes.is_helper() == helps
+    monkeypatch.delenv("WORLD_SIZE")
+    assert not processes.is_helper()
+
+
 def test_without_accelerate_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "accelerate", None)
     for name, value in zip(processes.LAUNCHED, ("0", "2", "127.0.0.1", "1"), strict=True):

@@ -243,7 +243,8 @@ class Recorded:
         ids = np.arange(len(self))[key]
         self.read |= set(ids.tolist())
         self.most = max(self.most, len(ids))
-        return self.rows[key]
+        rows: Floats = self.rows[key]
+        return rows
 
 
 @pytest.mark.parametrize("dim", [24, 600])

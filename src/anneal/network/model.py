@@ -88,7 +88,8 @@ class Encoder(nn.Module):
 
     def anchor(self, features: Tensor) -> Tensor:
         """(m, dim) → (m, out) unit rows: the position of an image before any training."""
-        return F.normalize((F.normalize(features, dim=1) - self.centre) @ self.components, dim=1)
+        lengths = features.norm(dim=1, keepdim=True).clamp(min=1e-12)
+        return F.normalize(features @ self.components / lengths - self.centre @ self.components, dim=1)
 
     def forward(self, x: Tensor, noise: float = 0.0, anchor: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """→ (m, dim) features of the backbone, and (m, out) unit rows of the head for the loss. A caller that

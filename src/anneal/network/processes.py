@@ -21,10 +21,19 @@ from anneal.pairs import Ids
 LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what the launchers set
 
 
+def launched() -> bool:
+    """Whether a launcher started this process beside others."""
+    return all(name in os.environ for name in LAUNCHED) and int(os.environ["WORLD_SIZE"]) > 1
+
+
+def is_helper() -> bool:
+    """Whether this is one of the others: it helps the first process to train, and writes nothing."""
+    return launched() and int(os.environ["RANK"]) > 0
+
+
 def join(device: torch.device) -> None:
-    """Meet the other processes, if this one was started beside others and has not met them yet."""
-    launched = all(name in os.environ for name in LAUNCHED) and int(os.environ["WORLD_SIZE"]) > 1
-    if not launched or count() > 1:
+    """Meet the processes that were started beside this one, if there are any and it has not met them yet."""
+    if not launched() or count() > 1:
         return
     try:
         from accelerate import PartialState

@@ -38,7 +38,7 @@ class Fit:
     """How to train. ``Fit.at(depth)`` gives the defaults of each depth."""
 
     loss: str = "mix"
-    steps: int = 100  # at least
+    steps: int = 150  # at least
     passes: int = 10  # over the images with known pairs: where they are many, they take more steps …
     most: int = 300  # … up to this
     batch: int = 256  # images, each encoded once
@@ -191,7 +191,8 @@ def _fit(
             read = _as_stored(encoder, backbone, stored)
         else:
             read = _narrow(encoder, twin[1], backbone, stored, steps)
-        torch.manual_seed(seed + processes.rank())  # each process has noise of its own
+        if processes.rank():
+            torch.manual_seed(seed + processes.rank())  # each process has noise of its own
         losses = _train(trained, read, steps, task, rng, device, progress)
         if twin is not None:
             widen(*twin, encoder)
