@@ -25,7 +25,7 @@ from anneal.method.relations import Relations, none
 from anneal.method.snapshot import Snapshot
 from anneal.method.strategies import Strategy, chosen, mgue_threshold
 from anneal.method.uncertainty import best_cutoff
-from anneal.network import backbones, encode, model
+from anneal.network import backbones, encode, model, train
 from anneal.network.backbones import Backbone
 from anneal.network.model import Depth, Encoder, Shape, Space, searched
 from anneal.network.train import Fit, Fitted, class_probabilities, fit
@@ -210,6 +210,15 @@ def learn(
     probability = None if fitted.softmax is None else class_probabilities(fitted, spaces["head"])
     labelled = np.array(sorted(campaign.store.labels()), dtype=np.int64)
     return Learned(fitted, spaces[search], snapshot, Labels(labelled, probability))
+
+
+def assist(campaign: Campaign) -> None:
+    """Help the main process to train, in a process that a launcher started beside it. Nothing is written."""
+    settings = campaign.settings
+    backbone = backbones.load(settings.backbone)
+    depth = cast(Depth, settings.depth)
+    stored = encode.inputs(campaign.archive(), backbone, depth, views=settings.views)
+    train.assist(backbone, depth, stored)
 
 
 def encode_images(
