@@ -17,6 +17,7 @@ from anneal.campaign.campaign import Campaign, refuse_if_made
 from anneal.campaign.recheck import earlier_suspects, recheck_rate
 from anneal.campaign.rounds import FROZEN, Record, Round
 from anneal.errors import UsageError
+from anneal.files import release
 from anneal.method.groups import Membership, candidates, spread_labels, with_pseudo_labels
 from anneal.method.labelling import Labels
 from anneal.method.mining import pairwise
@@ -32,6 +33,8 @@ from anneal.network.train import Fit, Fitted, class_probabilities, fit
 from anneal.pairs import Answers, Floats, Ids, Verdict
 from anneal.settings import Settings, Stream
 from anneal.watch import Watch, unwatched
+
+BLOCK = 8192  # images whose features are scaled at once
 
 
 @dataclass(frozen=True)
@@ -84,12 +87,18 @@ def begin(
     if len(images) < 2:
         raise UsageError("A campaign needs at least two images.")
     strategy = chosen(settings) if strategy is None else strategy
-    vectors = unit(encode.inputs(archive, backbone, "head", watch("encoding"), settings.views))
+    features = encode.inputs(archive, backbone, "head", watch("encoding"), settings.views)
     encode.inputs(archive, backbone, cast(Depth, settings.depth), watch("encoding"), settings.views)  # stored
-    known = none(len(vectors), Answers.none()).relations
     files = Round.of(folder, FROZEN)
-    files.save_space(vectors, heldout.query_results(vectors, images, settings.rng(Stream.QUERIES)))
+    with files.new_vectors(*features.shape) as rows:
+        for i in range(0, len(features), BLOCK):
+            rows[i : i + BLOCK] = unit(features[i : i + BLOCK])
+            release(features)
+            release(rows)
+    vectors = files.vectors()
+    files.save_nearest(heldout.query_results(vectors, images, settings.rng(Stream.QUERIES)))
     files.index_vectors()
+    known = none(len(vectors), Answers.none()).relations
     snapshot = Snapshot(vectors, images, known)
     files.save_agenda(strategy.plan(snapshot, settings.per_round, settings.rng(Stream.PLAN, 0)))
     drawn = heldout.first(vectors, images, known, settings)
@@ -124,7 +133,7 @@ def turn(
     model.save(files.folder, learned.fitted.encoder, {"settings": asdict(campaign.settings), "round": number})
     with timed(seconds, "heldout"):
         queries = campaign.settings.rng(Stream.QUERIES)
-        files.save_space(learned.vectors, heldout.query_results(learned.vectors, campaign.images, queries))
+        files.save_nearest(heldout.query_results(learned.vectors, campaign.images, queries))
         drawn = heldout.more(campaign, learned.vectors, learned.snapshot.known, number)
         serving = heldout.choose_serving(campaign, number, drawn)
     if serving == number:
@@ -157,13 +166,13 @@ def turn(
 def learn(
     campaign: Campaign, backbone: Backbone, training: Training, seconds: dict[str, float], watch: Watch
 ) -> Learned:
-    """Infer what the answers imply, fit the encoder to it, embed every image."""
+    """Infer what the answers imply, fit the encoder to it, embed every image. The vectors are saved."""
     settings = campaign.settings
     depth = cast(Depth, settings.depth)
     rng = settings.rng(Stream.FIT, campaign.rounds.current)
     stored = encode.inputs(campaign.archive(), backbone, depth, watch("encoding"), settings.views)
-    files = campaign.rounds.files(FROZEN)
-    frozen = files.vectors() if files.has_vectors else None
+    before = campaign.rounds.files(FROZEN)
+    frozen = before.vectors() if before.has_vectors else None
     with timed(seconds, "infer"):
         evidence = campaign.evidence()
         known = evidence.closure.relations
@@ -195,7 +204,13 @@ def learn(
         wanted: set[Space] = {search, asked}
         if fitted.softmax is not None:
             wanted.add("head")
-        spaces = encode.vectors(fitted.encoder, backbone, stored, wanted, watch("embedding"))
+        files = campaign.rounds.files(campaign.rounds.current)
+        width = fitted.encoder.dim if search == "backbone" else fitted.encoder.shape.out
+        with files.new_vectors(len(stored), width) as rows:  # a million images do not fit in memory
+            spaces = encode.vectors(
+                fitted.encoder, backbone, stored, wanted, watch("embedding"), {search: rows}
+            )
+        spaces[search] = files.vectors()
     snapshot = Snapshot(
         spaces[asked],
         campaign.images,

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from anneal.archive.catalog import Archive
 from anneal.archive.pixels import GrowingArray
+from anneal.files import release
 from anneal.method.neighbours import unit
 from anneal.network import onnx
 from anneal.network.backbones import Backbone
@@ -120,6 +121,8 @@ def vectors(
         for space, rows in made.items():
             output = features if space == "backbone" else projected
             rows[i : i + step] = _on_cpu(F.normalize(output.float(), dim=1))
+            release(rows)
+        release(stored)
         progress(min(i + step, len(stored)), len(stored))
     return made
 

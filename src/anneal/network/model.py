@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from safetensors import torch as safetensors
@@ -20,6 +21,7 @@ from anneal.pairs import Floats
 
 Depth = Literal["head", "last", "full"]
 Space = Literal["backbone", "head"]
+BLOCK = 65536  # images that the pair classifier takes at once
 NARROWEST = 256  # principal components: fewer may miss what training needs
 MODEL_FILES = ("model.safetensors", "model.json")  # what ``save`` writes: the weights and their description
 
@@ -157,7 +159,10 @@ class PairClassifier(nn.Module):
     @torch.inference_mode()
     def scorer(self, vectors: Floats) -> PairProbability:
         """The same classifier in NumPy, for all images of an archive."""
-        left, right = self.halves(torch.from_numpy(vectors).to(self.first.weight.device))
+        device = self.first.weight.device
+        blocks = [vectors[i : i + BLOCK] for i in range(0, len(vectors), BLOCK)]
+        halves = [self.halves(torch.from_numpy(np.array(block)).to(device)) for block in blocks]
+        left, right = (torch.cat(parts) for parts in zip(*halves, strict=True))
         second = (self.second.weight.T.cpu().numpy(), self.second.bias.cpu().numpy())
         last = (self.last.weight[0].cpu().numpy(), float(self.last.bias))
         return PairProbability(left.cpu().numpy(), right.cpu().numpy(), *second, *last)

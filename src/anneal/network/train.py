@@ -332,5 +332,5 @@ def logits(softmax: nn.Linear, z: Tensor) -> Tensor:
 def class_probabilities(fitted: Fitted, projected: Floats) -> Floats:
     """The softmax on the head's output: (n, out) → (n, C)."""
     assert fitted.softmax is not None
-    z = torch.from_numpy(projected).to(fitted.softmax.weight.device)
+    z = torch.from_numpy(np.array(projected)).to(fitted.softmax.weight.device)
     return F.softmax(logits(fitted.softmax, z), dim=1).cpu().numpy()
