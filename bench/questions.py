@@ -1,180 +1,167 @@
 """How long a person waits for the next question, and whether this grows with the number of answers.
 
-    python bench/questions.py [images ...]
+    python bench/questions.py [images]
 
-A campaign with random vectors in clusters is played to 200, 1000 and 2000 answers, in rounds as usual. No
-network is trained: the frozen features serve all the time. Copies of the campaign are kept at these points.
-Then one question after another is asked and answered in all copies in turn, so other work on the machine
-slows all of them alike. A step is ``take`` and ``answer``, on disk. Its peer is the bare comparison of one
-image with all others. Milliseconds depend on the machine; the two ratios are the result. The first one is 1
-if the number of answers does not matter.
+Two campaigns on the same images (``synthetic``), one after 100 answers and one after 20 000, each with a
+round learnt from them, are served by ``anneal label``. Single answers go to both in turn; the reply has the
+next questions. Then 32 people answer in the larger campaign, each every two seconds, while a round trains.
 """
 
 from __future__ import annotations
 
+import http.client
+import json
 import shutil
 import sys
+import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
+from urllib.parse import urlparse
 
 import numpy as np
+import psutil
 
-from anneal.archive.catalog import Archive
-from anneal.campaign import heldout
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+import synthetic
+from sidebyside import row
+from synthetic import verdict
+
 from anneal.campaign.campaign import Campaign
-from anneal.campaign.questions import next_question, take
-from anneal.campaign.recheck import earlier_suspects, recheck_rate
-from anneal.campaign.rounds import FROZEN, Record, Round
-from anneal.method.neighbours import unit
-from anneal.method.relations import none
-from anneal.method.snapshot import Snapshot
-from anneal.method.strategies import chosen
-from anneal.pairs import Answers, Floats, Ids, Pair, Verdict
-from anneal.settings import Settings, Stream
+from anneal.campaign.turn import turn
+from anneal.network import backbones
+from anneal.pairs import Ids
+from served import Label, label  # the page as the tests start it
 
-ANSWERS = (200, 1000, 2000)  # multiples of a round, so every copy is at the start of one
-CLUSTERS = 40
-DIMENSION = 128
-SPREAD = 1.5  # of a cluster, beside a distance of about √2 between two of them: some first tries are wrong
-STEPS = 40  # questions timed in each copy: one round
+FEW = 100
+MANY = 20_000
+STEPS = 300  # answers to each campaign
+PEOPLE = 32
+EVERY = 2.0  # seconds between two answers of one person
+SECONDS = 60.0  # for which all of them answer
 
 
-@dataclass(frozen=True)
-class Times:
-    """Milliseconds of every step in one copy."""
+class Person:
+    """One browser: a connection that is kept, and the questions on its screen."""
 
-    take: list[float] = field(default_factory=list)
-    answer: list[float] = field(default_factory=list)
+    def __init__(self, site: Label, name: str, cluster: Ids) -> None:
+        address = urlparse(site.address)
+        self.connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=60)
+        self.name = name
+        self.cluster = cluster
+        self.count = 0
+        self.questions: list[dict[str, Any]] = self._send([])["questions"]
 
-    @property
-    def step(self) -> float:
-        """The median of take and answer together."""
-        return float(np.median(np.add(self.take, self.answer)))
+    def _send(self, events: list[dict[str, Any]]) -> Any:
+        sent = {"annotator": self.name, "holder": self.name, "n": 3, "events": events}
+        self.connection.request(
+            "POST", "/api/answers", json.dumps(sent), {"content-type": "application/json"}
+        )
+        reply = self.connection.getresponse()
+        body = reply.read()
+        assert reply.status == 200, body
+        return json.loads(body)
+
+    def answer(self) -> float:
+        """Answer the first question. Returns the milliseconds until the next ones are here."""
+        question = self.questions[0]
+        pair = (question["a"], question["b"])
+        said = verdict(pair, self.cluster).name.lower()
+        event = {"key": f"{self.name}-{self.count:08d}", "a": pair[0], "b": pair[1], "verdict": said}
+        self.count += 1
+        start = time.perf_counter()
+        self.questions = self._send([{**event, "looked": 1200}])["questions"]
+        return 1000 * (time.perf_counter() - start)
+
+
+def prepare(scratch: Path, n: int) -> dict[int, Path]:
+    """The folders of two campaigns, after FEW and after MANY answers."""
+    backbone = backbones.load(synthetic.SETTINGS.backbone)
+    folders = {}
+    for answers in (FEW, MANY):
+        folders[answers] = scratch / f"after-{answers}"
+        if answers == FEW:
+            synthetic.make(folders[answers], n).close()
+            shutil.copytree(folders[answers], scratch / "fresh")
+        else:
+            (scratch / "fresh").rename(folders[answers])
+        campaign = Campaign.open(folders[answers])
+        synthetic.answer(campaign, answers)
+        # A round is longer than the timed answers, so that no turn begins while they are timed.
+        settings = replace(campaign.settings, per_round=STEPS + 100)
+        campaign.store.set(settings=vars(settings))
+        campaign.close()
+        campaign = Campaign.open(folders[answers])
+        turn(campaign, backbone)
+        campaign.close()
+    return folders
+
+
+def resident(site: Label) -> float:
+    """Megabytes of the server's own memory, without mapped files."""
+    memory = psutil.Process(site.process.pid).memory_full_info()
+    return float(memory.uss) / 2**20
+
+
+def together(site: Label, cluster: Ids) -> tuple[list[float], bool]:
+    """Milliseconds of every answer of PEOPLE at once, and whether a round was trained meanwhile."""
+    times: list[float] = []
+    end = time.monotonic() + SECONDS
+    rounds = site.get("/api/state")["standing"]["rounds"]
+
+    def work(number: int) -> None:
+        person = Person(site, f"person-{number}", cluster)
+        time.sleep(EVERY * number / PEOPLE)
+        while time.monotonic() < end and person.questions:
+            started = time.monotonic()
+            times.append(person.answer())
+            time.sleep(max(EVERY - (time.monotonic() - started), 0))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(PEOPLE)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    state = site.get("/api/state")
+    return times, state["standing"]["rounds"] > rounds or state["machine"]["state"] == "learning"
 
 
 def main(n: int) -> None:
-    rng = np.random.default_rng(0)
-    cluster = rng.integers(CLUSTERS, size=n)
-    centres = rng.normal(size=(CLUSTERS, DIMENSION))
-    vectors = unit(centres[cluster] + SPREAD * rng.normal(size=(n, DIMENSION))).astype(np.float32)
+    cluster = synthetic.clusters(n)
     with TemporaryDirectory() as scratch:
-        copies = play(Path(scratch), vectors, cluster)
-        campaigns = {answers: Campaign.open(folder) for answers, folder in copies.items()}
-        for campaign in campaigns.values():  # the first question reads the campaign from disk
-            ask(campaign, cluster, Times())
-        times = {answers: Times() for answers in campaigns}
-        bare = []
-        for _ in range(STEPS):
-            for answers, campaign in campaigns.items():
-                pair = ask(campaign, cluster, times[answers])
-                bare.append(milliseconds(lambda image=pair[0]: vectors @ vectors[image]))  # type: ignore[misc]
-        for campaign in campaigns.values():
-            campaign.close()
-    report(n, times, float(np.median(bare)))
+        folders = prepare(Path(scratch), n)
+        with label(folders[FEW]) as few, label(folders[MANY]) as many:
+            people = {FEW: Person(few, "me", cluster), MANY: Person(many, "me", cluster)}
+            times: dict[int, list[float]] = {FEW: [], MANY: []}
+            for person in people.values():
+                for _ in range(5):
+                    person.answer()
+            before = resident(many)
+            for _ in range(STEPS):
+                for answers, person in people.items():
+                    times[answers].append(person.answer())
+            grown = resident(many) - before
+        report(n, times, grown)
+        with label(folders[MANY]) as many:
+            crowd, trained = together(many, cluster)
+    work = f"{len(crowd)} answers of {PEOPLE} people, one every {EVERY:.0f} s each, {n:,} images"
+    beside = "while a round trains" if trained else "no round was trained meanwhile"
+    median, late = np.quantile(crowd, (0.5, 0.99))
+    row(f"{work}, {beside}", "–", f"p50 {median:.0f} ms, p99 {late:.0f} ms", "p99 ≤ 250 ms")
 
 
-def report(n: int, times: dict[int, Times], bare: float) -> None:
-    print(f"{n} images, medians of {STEPS} questions")
-    for answers, one in times.items():
-        taking = np.median(one.take)
-        late = np.quantile(one.take, 0.95)
-        answering = np.median(one.answer)
-        print(
-            f"{answers:5d} answers: take {taking:.1f} ms (95 % within {late:.1f}), answer {answering:.1f} ms"
-        )
-    first = times[ANSWERS[0]].step
-    last = times[ANSWERS[-1]].step
-    print(f"after {ANSWERS[-1]} / after {ANSWERS[0]} answers:     {last / first:.2f} x the time")
-    print(f"after {ANSWERS[-1]} answers / bare comparison: {last / bare:.1f} x the time ({bare:.2f} ms)")
-
-
-def ask(campaign: Campaign, cluster: Ids, times: Times) -> Pair:
-    """Take one question and answer it. Returns its pair."""
-    start = time.perf_counter()
-    (question,) = take(campaign, "me", "bench", 1)
-    taken = time.perf_counter()
-    campaign.answer(*question.pair, verdict(question.pair, cluster))
-    times.take.append(1000 * (taken - start))
-    times.answer.append(1000 * (time.perf_counter() - taken))
-    return question.pair
-
-
-def verdict(pair: Pair, cluster: Ids) -> Verdict:
-    a, b = pair
-    return Verdict.SIMILAR if cluster[a] == cluster[b] else Verdict.DISSIMILAR
-
-
-def milliseconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return 1000 * (time.perf_counter() - start)
-
-
-# -- the campaign ------------------------------------------------------------------------------------
-
-
-def play(scratch: Path, vectors: Floats, cluster: Ids) -> dict[int, Path]:
-    """Play a campaign. Returns the folder of its copy for each number of answers in ANSWERS."""
-    folder = scratch / "campaign"
-    begin(folder, vectors)
-    copies = {}
-    for answers in ANSWERS:
-        campaign = Campaign.open(folder)
-        while campaign.log().given < answers:
-            question = next_question(campaign)
-            if question is None:
-                finish_round(campaign)
-            else:
-                campaign.answer(*question.pair, verdict(question.pair, cluster))
-        finish_round(campaign)
-        campaign.close()  # so that the database is one file
-        copies[answers] = scratch / f"after-{answers}"
-        shutil.copytree(folder, copies[answers])
-    return copies
-
-
-def begin(folder: Path, vectors: Floats) -> None:
-    """Make a campaign with these vectors in place of encoded images. There are no files of images."""
-    n = len(vectors)
-    settings = Settings(px=8)
-    paths = tuple(f"{i}.png" for i in range(n))
-    empty = ("",) * n
-    pixels = np.zeros((0, 8, 8, 3), dtype=np.uint8)
-    archive = Archive(folder, paths, empty, empty, empty, pixels, (), folder)
-    images = np.arange(n)
-    known = none(n, Answers.none()).relations
-    agenda = chosen(settings).plan(
-        Snapshot(vectors, images, known), settings.per_round, settings.rng(Stream.PLAN, 0)
-    )
-    files = Round.of(folder, FROZEN)
-    files.save_space(vectors, heldout.query_results(vectors, images, settings.rng(Stream.QUERIES)))
-    files.save_agenda(agenda)
-    drawn = heldout.first(vectors, images, known, settings)
-    Campaign.create(folder, archive, settings, images, drawn).close()
-
-
-def finish_round(campaign: Campaign) -> None:
-    """The machine's turn without training: draw held-out pairs, plan the next questions, save the round."""
-    settings = campaign.settings
-    rounds = campaign.rounds
-    number = rounds.current
-    vectors = np.asarray(rounds.vectors(FROZEN))
-    evidence = campaign.evidence()
-    known = evidence.closure.relations
-    snapshot = Snapshot(vectors, campaign.images, known, evidence.answers, evidence.rounds, frozen=vectors)
-    rate = recheck_rate(campaign, number + 1)
-    files = rounds.files(number)
-    files.save_agenda(
-        campaign.strategy.plan(snapshot, settings.per_round, settings.rng(Stream.PLAN, number + 1))
-    )
-    files.save_suspects(earlier_suspects(campaign, vectors, rate))
-    record = Record(number, campaign.log().newest, FROZEN, recheck_rate=rate)
-    rounds.save(record, heldout.more(campaign, vectors, known, number))
+def report(n: int, times: dict[int, list[float]], grown: float) -> None:
+    ratios = np.array(times[MANY]) / np.array(times[FEW])
+    low, middle, high = np.quantile(ratios, (0.25, 0.5, 0.75))
+    median = np.median(times[MANY])
+    late = np.quantile(times[MANY], 0.99)
+    work = f"one answer over HTTP to the next questions after {MANY:,} answers, {n:,} images"
+    row(work, f"the same after {FEW} answers", f"{middle:.2f} × the time ({low:.2f}–{high:.2f})", "≤ 1.5 ×")
+    row(f"{work}, alone", "–", f"p50 {median:.0f} ms, p99 {late:.0f} ms", "p99 ≤ 50 ms")
+    row(f"the server's own memory over {STEPS} answers", "–", f"{grown:+.1f} MB", "flat")
 
 
 if __name__ == "__main__":
-    for images in sys.argv[1:] or ("10000",):
-        main(int(images))
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 100_000)

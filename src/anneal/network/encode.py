@@ -40,10 +40,9 @@ def inputs(
         return archive.pixels
     first = archive.pixels[:1]
     row = _in_torch(first, backbone, depth, 1).shape[1:]
-    kind = f"head{views}" if depth == "head" else "last"
     # A feature map is large, and half precision is enough to train on it.
     dtype = np.float32 if depth == "head" else np.float16
-    stored = GrowingArray(archive.folder / f"{_file_name(backbone.name)}-{kind}", dtype, row)
+    stored = GrowingArray(archive.folder / file_name(backbone.name, depth, views), dtype, row)
     if not stored.complete:
         with stored.writing():
             many = len(archive) - stored.rows >= MANY
@@ -56,11 +55,13 @@ def inputs(
     return stored.array()
 
 
-def _file_name(backbone: str) -> str:
-    """A file name that differs for every network. A folder is identified by its resolved path."""
+def file_name(backbone: str, depth: Depth, views: int = VIEWS) -> str:
+    """The file of the frozen part's output. Every network has its own; a folder is identified by its resolved
+    path."""
     readable = re.sub(r"[^\w.-]+", "_", backbone).strip("_")
     identity = str(Path(backbone).resolve()) if Path(backbone).is_dir() else backbone
-    return f"{readable}-{hashlib.blake2b(identity.encode(), digest_size=4).hexdigest()}"
+    kind = f"head{views}" if depth == "head" else "last"
+    return f"{readable}-{hashlib.blake2b(identity.encode(), digest_size=4).hexdigest()}-{kind}"
 
 
 def _frozen_output(
