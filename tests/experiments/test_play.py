@@ -22,8 +22,11 @@ from anneal.experiments.oracle import NAME, Oracle, score, split_of
 from anneal.experiments.play import ABLATIONS, Player, play
 from anneal.experiments.runner import COLUMNS
 from anneal.method import estimate
+from anneal.method.mining import new_salt
+from anneal.method.relations import full
+from anneal.method.snapshot import Snapshot
 from anneal.network.backbones import Backbone
-from anneal.pairs import Verdict
+from anneal.pairs import Answers, Pairs, Verdict
 from anneal.settings import Settings
 
 SETTINGS = Settings(px=32, per_round=12)
@@ -122,10 +125,11 @@ def test_a_warm_round_trains_on_from_the_last(game: Game, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("strategy", ["place", "mgue"])
 def test_an_ablation_changes_what_is_planned(strategy: str, game: Game, tmp_path: Path) -> None:
-    names = {"place": ("no-joins", "doubt-alone", "own-doubt"), "mgue": ("pair-vector-sum", "pair-vector-product")}
-    assert {name for group in names.values() for name in group} == {n for n in ABLATIONS if "budget" not in n}
+    large = [name for name in ABLATIONS if name.startswith("budget")]  # change nothing in a small archive
+    rest = [name for name in ABLATIONS if name not in large]
+    names = [name for name in rest if name.startswith("pair-vector") == (strategy == "mgue")]
     agendas = {}
-    for name in ("", *names[strategy]):
+    for name in ("", *names):
         game(tmp_path / name / "c", player_of(strategy, 0, ablation=name, per_round=60, heldout=0.0))
         with closing(Campaign.open(tmp_path / name / "c")) as campaign:
             agendas[name] = campaign.rounds.agenda()
@@ -136,6 +140,26 @@ def test_an_ablation_changes_what_is_planned(strategy: str, game: Game, tmp_path
     if strategy == "place":
         assert len(whole.pairs) > 0
         assert len(agendas["no-joins"].pairs) == 0
+
+
+def test_an_ablation_with_a_budget_mines_no_more_pairs_than_that() -> None:
+    vectors = np.random.default_rng(0).normal(size=(3000, 4))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    answers = Answers.of(Pairs.of([0, 1], [1, 2]), [Verdict.SIMILAR, Verdict.DISSIMILAR])
+    shown = Snapshot(vectors, np.arange(3000), full(3000, answers).relations, answers, np.array([-1, -1]))
+    settings = Settings(strategy="mgue", share=0.0)
+    planned = {name: ABLATIONS[name](settings) for name in ("budget-3200000", "budget-800000")}
+    pairs = {name: set(plan(shown, 300, np.random.default_rng(1)).pairs) for name, plan in planned.items()}
+    anchors = anchors_of(266)  # 800 000 pairs of 3000 images
+    assert all(set(pair) & anchors for pair in pairs["budget-800000"])
+    assert not all(set(pair) & anchors for pair in pairs["budget-3200000"])
+
+
+def anchors_of(number: int) -> set[int]:
+    """Those that the seed 1 draws, after the salt."""
+    rng = np.random.default_rng(1)
+    new_salt(rng)
+    return set(rng.choice(np.arange(3000), number, replace=False).tolist())
 
 
 # -- what the oracle says ------------------------------------------------------------------------------

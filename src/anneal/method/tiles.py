@@ -191,7 +191,7 @@ def _anchors(images: Ids, budget: int, rng: Generator) -> Ids:
 
 def _size(n: int) -> int:
     """Of a tile: smaller for few images, so that all threads have work."""
-    return min(max(n // 6 // 512, 1) * 512, TILE)
+    return min(max(n // 4 // 512, 1) * 512, TILE)
 
 
 def _blas_threads() -> int:
