@@ -336,10 +336,14 @@ class GrowingClosure:
     @property
     def implied(self) -> int:
         """The number of pairs known to be similar or dissimilar that nobody was asked about."""
-        contested = (pair for one in self._contested.values() for pair, _ in one.withdrawn)
-        doubtful = {pair for pair in (*self._unsure, *contested) if pair in self._asked}
+        doubtful = (pair for pair in self._doubtful() if pair in self._asked)
         unknown = sum(self.verdict(*pair) in (UNKNOWN, Verdict.UNSURE) for pair in doubtful)
         return sum(self._groups.counts.values()) - (len(self._asked) - unknown)
+
+    def _doubtful(self) -> set[Pair]:
+        """The pairs that are set aside: those with an unsure answer, and those of contradictions."""
+        contested = (pair for one in self._contested.values() for pair, _ in one.withdrawn)
+        return {*self._unsure, *contested}
 
     def relations(self) -> Relations:
         """The same as arrays, for work on many pairs."""
@@ -347,7 +351,7 @@ class GrowingClosure:
             links = [
                 (one, other) for one, others in self._groups.links.items() for other in others if one < other
             ]
-            aside = [pair for pair in self._keys if self._is_set_aside(pair)]
+            aside = self._doubtful()
             n = len(self)
             relations = Relations(
                 self.group.copy(),
