@@ -117,8 +117,8 @@ def torch_runs(backbone: Backbone) -> dict[str, Run]:
 
 
 def onnx_runs(model: Path) -> dict[str, Run]:
-    """ONNX Runtime with all its threads on one batch, or with one thread per run. Its threads do not spin while
-    they wait: beside other work on the machine that would slow the reference down, and it is to be the limit."""
+    """ONNX Runtime with all its threads on one batch, or with one thread per run. Threads that wait do not
+    spin: beside other work on the machine that would slow down the reference, which is to be the limit."""
     options = onnxruntime.SessionOptions()
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     plain = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
