@@ -81,7 +81,7 @@ def test_large_images_go_through_torch_a_few_at_a_time(tmp_path: Path) -> None:
         images = np.full((18, px, px, 3), 51, dtype=np.uint8)
         vectors = encode.query(images, backbone, "head", None, views=1)
         np.testing.assert_allclose(vectors, np.full((18, 3), 3**-0.5), rtol=1e-6)
-    assert sizes == [16, 2, 4, 4, 4, 4, 2, *[1] * 18]
+    assert sizes == [8, 8, 2, *[2] * 9, *[1] * 18]
 
 
 # -- ONNX Runtime -----------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from anneal.watch import Progress, silent
 SAVED = 128  # images between two saves of the frozen part's output
 BATCH = 64  # images at once in the trained part
 GPU_BATCH = 256  # in the frozen part on a GPU
-PIXELS = 4 * 224**2  # at once in the frozen part on a CPU: few, so that its first layers stay in the caches
+PIXELS = 2 * 224**2  # at once in the frozen part on a CPU: few, so that its first layers stay in the caches
 MANY = 500  # images from which an export pays: it takes as long as torch takes for about so many
 VIEWS = 2  # quarter turns: seen from above no direction is up, and two views are much better than one
 
