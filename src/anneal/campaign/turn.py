@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -32,6 +33,7 @@ from anneal.network.train import Fit, Fitted, class_probabilities, fit
 from anneal.pairs import Answers, Floats, Ids, Verdict
 from anneal.settings import Settings, Stream
 from anneal.watch import Watch, unwatched
+from anneal.work import Workers
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ def begin(
     images: Ids | None = None,
     strategy: Strategy | None = None,
     backbone: Backbone | None = None,
+    workers: Workers | None = None,
 ) -> Campaign:
     """Make a campaign: encode every image and plan the first questions. They are about ``images``, or all."""
     refuse_if_made(folder)  # before anything of it is overwritten
@@ -84,13 +87,14 @@ def begin(
     if len(images) < 2:
         raise UsageError("A campaign needs at least two images.")
     strategy = chosen(settings) if strategy is None else strategy
-    vectors = unit(encode.inputs(archive, backbone, "head", watch("encoding"), settings.views))
-    encode.inputs(archive, backbone, cast(Depth, settings.depth), watch("encoding"), settings.views)  # stored
+    stored = partial(encode.inputs, progress=watch("encoding"), views=settings.views, workers=workers)
+    vectors = unit(stored(archive, backbone, "head"))
+    stored(archive, backbone, cast(Depth, settings.depth))
     known = none(len(vectors), Answers.none()).relations
     files = Round.of(folder, FROZEN)
     files.save_space(vectors, heldout.query_results(vectors, images, settings.rng(Stream.QUERIES)))
     files.index_vectors()
-    snapshot = Snapshot(vectors, images, known)
+    snapshot = Snapshot(vectors, images, known, workers=workers)
     files.save_agenda(strategy.plan(snapshot, settings.per_round, settings.rng(Stream.PLAN, 0)))
     drawn = heldout.first(vectors, images, known, settings)
     return Campaign.create(folder, archive, settings, images, drawn, strategy)
@@ -104,10 +108,11 @@ def turn(
     training: Training | None = None,
     pinned: Collection[int] = (),
     then: Callable[[Learned], None] | None = None,
+    workers: Workers | None = None,
 ) -> Learned:
     """Learn from every answer, save the round, and plan what to ask next. The new model serves, unless the
     held-out answers say that it is worse. The files of ``pinned`` rounds are never removed. ``then`` is
-    called when the round is saved, in the same transaction."""
+    called when the round is saved, in the same transaction. The ``workers`` encode images and mine pairs."""
     rounds = campaign.rounds
     number = rounds.current
     record = _new_record(campaign, number)  # before the answers are read: later ones are news
@@ -117,7 +122,7 @@ def turn(
         )
     seconds: dict[str, float] = {}
     network = backbone or backbones.load(campaign.settings.backbone)
-    learned = learn(campaign, network, training or Training(), seconds, watch)
+    learned = learn(campaign, network, training or Training(), seconds, watch, workers)
     choosing = watch("choosing")
     choosing(0, 1)
     files = rounds.files(number)
@@ -155,13 +160,18 @@ def turn(
 
 
 def learn(
-    campaign: Campaign, backbone: Backbone, training: Training, seconds: dict[str, float], watch: Watch
+    campaign: Campaign,
+    backbone: Backbone,
+    training: Training,
+    seconds: dict[str, float],
+    watch: Watch,
+    workers: Workers | None = None,
 ) -> Learned:
     """Infer what the answers imply, fit the encoder to it, embed every image."""
     settings = campaign.settings
     depth = cast(Depth, settings.depth)
     rng = settings.rng(Stream.FIT, campaign.rounds.current)
-    stored = encode.inputs(campaign.archive(), backbone, depth, watch("encoding"), settings.views)
+    stored = encode.inputs(campaign.archive(), backbone, depth, watch("encoding"), settings.views, workers)
     files = campaign.rounds.files(FROZEN)
     frozen = files.vectors() if files.has_vectors else None
     with timed(seconds, "infer"):
@@ -206,6 +216,7 @@ def learn(
         membership=membership,
         probability=None if fitted.classifier is None else fitted.classifier.scorer(spaces[search]),
         agenda=campaign.rounds.agenda(),
+        workers=workers,
     )
     probability = None if fitted.softmax is None else class_probabilities(fitted, spaces["head"])
     labelled = np.array(sorted(campaign.store.labels()), dtype=np.int64)
