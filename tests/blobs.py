@@ -16,7 +16,7 @@ from anneal.network.train import Fit
 from anneal.pairs import Answers, Floats, Ids, Pairs, Verdict
 
 PLAIN = Backbone("none", torch.nn.Identity(), torch.nn.Identity(), (0.0,), (1.0,))
-QUICK = Fit(steps=60, batch=32, anchored_images=16)
+QUICK = Fit(steps=60, passes=0, batch=32, lr=1e-3, anchored_images=16)
 
 
 def blobs(rng: np.random.Generator, kinds: int = 4, each: int = 12) -> tuple[Floats, Ids]:

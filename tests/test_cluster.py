@@ -42,18 +42,21 @@ pytestmark = [
     pytest.mark.xdist_group("ray"),
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning:ray"),
 ]
-MACHINE = {"num_cpus": 1, "object_store_memory": 80_000_000}
+MACHINE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80_000_000}
 NETWORK = "random:resnet-18"
 
 
 @pytest.fixture(scope="module")
 def machines() -> Iterator[Machines]:
     """A cluster of two machines with one CPU each."""
-    os.environ.update(cluster.ENVIRONMENT)
-    made = Machines(initialize_head=True, head_node_args={**MACHINE, "include_dashboard": False})
-    made.add_node(**MACHINE)
-    yield made
-    made.shutdown()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # tasks import this module
+        for name, value in cluster.ENVIRONMENT.items():
+            patch.setenv(name, value)
+        made = Machines(initialize_head=True, head_node_args={**MACHINE, "include_dashboard": False})
+        made.add_node(**MACHINE)
+        yield made
+        made.shutdown()  # type: ignore[no-untyped-call]
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +94,7 @@ def test_items_are_taken_when_their_turn_comes() -> None:
             yield i
 
     for result in in_order(double, lambda begun: begun + 1, items(), ahead=3):
-        given.append(result)
+        given += [result]
     assert given == [1, 3, 5, 7, 9, 11, 13]
     assert taken == [(0, 0), (1, 0), (2, 0), (3, 1), (4, 2), (5, 3), (6, 4)]
 
@@ -146,7 +149,7 @@ def some_snapshot(n: int, workers: Workers | None = None) -> Snapshot:
     pairs = Pairs.of(i[i != j], j[i != j])
     answers = Answers.of(pairs, rng.integers(1, 3, len(pairs)))
     known = full(n, answers).relations
-    return Snapshot(vectors, np.arange(n), known, answers, np.zeros(len(answers)), workers=workers)
+    return Snapshot(vectors, np.arange(n), known, answers, np.zeros(len(answers), np.int64), workers=workers)
 
 
 def test_pairs_are_those_that_one_process_mines(workers: Workers) -> None:
@@ -263,7 +266,7 @@ def test_a_machine_killed_in_the_middle_changes_nothing(
             time.sleep(0.02)
         machines.remove_node(doomed, allow_graceful=False)
 
-    killing = threading.Thread(target=kill)
+    killing = threading.Thread(target=kill, daemon=True)
     killing.start()
     features = encode.inputs(
         replace(small_archive, folder=tmp_path / "killed"), backbone, "head", workers=Slow(workers, marks)

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from anneal.errors import AnnealError, DiskError
-from anneal.files import explain_disk_errors, save_array, write_text
+from anneal.files import explain_disk_errors, release, save_array, write_text
 from full_disk import no_file_over
 
 Write = Callable[[Path], None]
@@ -158,3 +158,15 @@ def test_other_errors_pass_unchanged() -> None:
         with pytest.raises(type(error)) as raised, explain_disk_errors(Path("folder/file")):
             raise error
         assert raised.value is error
+
+
+def test_a_mapped_array_keeps_its_values_when_its_memory_is_released(tmp_path: Path) -> None:
+    written = np.lib.format.open_memmap(tmp_path / "a.npy", mode="w+", dtype=np.float32, shape=(5000, 8))
+    written[:] = np.arange(40_000).reshape(5000, 8)
+    release(written)
+    written[0] = -1
+    assert written[1:].ravel().tolist() == list(range(8, 40_000))
+    read = np.load(tmp_path / "a.npy", mmap_mode="r")
+    release(read)
+    assert read[0].tolist() == [-1] * 8
+    release(np.ones(3))  # nothing to do

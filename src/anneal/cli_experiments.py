@@ -113,7 +113,7 @@ def reproduce(
     """Redo the paper's experiments: curves, figures, and tables that set ours beside the paper's.
 
     beyond, noise, parts and anchors start from nothing, with the product's settings. choices measures what
-    the paper leaves open, on training images alone. The same command, given again, goes on where it was stopped.
+    the paper leaves open, on training images alone. The same command, given again, goes on where it was.
 
     Example: [bold]anneal reproduce comparison --archive ucmerced --data UCMerced/ --out runs/ucmerced[/]
     """

@@ -151,8 +151,9 @@ def _result(step: str, task: Any) -> Any:
     except exceptions.RayError as error:
         reason = str(error).strip().partition("\n")[0]
         raise ClusterError(
-            f"The cluster was lost while {step} ({reason}). Give the same command again: it goes on where it "
-            "was."
+            f"Ray could not do a task ({step}): {reason}. All machines need the same anneal and must see the "
+            "archive and the campaign under the same paths. Then give the same command again: it goes on where "
+            "it was."
         ) from error
 
 

@@ -1,6 +1,7 @@
 """Files that are written whole or not at all, and disk errors as plain sentences."""
 
 import errno
+import mmap
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,14 @@ def save_array(path: Path, array: NDArray[Any]) -> None:
     """Replace a ``.npy`` file in one step."""
     with replacing(path) as out:
         np.save(out, array)
+
+
+def release(array: NDArray[Any]) -> None:
+    """Let go of the memory of a mapped file that was read or written so far. The array stays as it is; other
+    arrays are left alone. A pass over a large file then needs one block at a time."""
+    mapped = getattr(array, "_mmap", None)
+    if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)
 
 
 @contextmanager

@@ -34,6 +34,42 @@ def test_an_anchored_head_starts_from_the_frozen_geometry(rng: np.random.Generat
     assert np.corrcoef((near @ near.T).ravel(), (rows @ rows.T).ravel())[0, 1] > 0.5
 
 
+def test_a_narrow_twin_and_its_wide_encoder_agree(rng: np.random.Generator) -> None:
+    torch.manual_seed(0)
+    features = torch.from_numpy(rng.normal(size=(40, 600)).astype(np.float32))
+    encoder = Encoder(PLAIN, "head", 600, Shape(8, 256))
+    encoder.settle(features)
+    both = model.narrowed(encoder)
+    assert both is not None
+    twin, basis = both
+    torch.testing.assert_close(basis.T @ basis, torch.eye(256), atol=1e-5, rtol=0)
+    for parameter in twin.parameters():
+        parameter.data.add_(0.01 * torch.randn_like(parameter))
+    model.widen(twin, basis, encoder)
+    on_basis = twin((features - encoder.mean) / encoder.std @ basis, 0.0, encoder.anchor(features))[1]
+    torch.testing.assert_close(encoder(features)[1], on_basis, atol=1e-5, rtol=0)
+    assert encoder.state_dict().keys() == twin.state_dict().keys()
+
+
+def test_only_a_head_much_wider_than_its_anchor_is_narrowed() -> None:
+    assert model.narrowed(Encoder(PLAIN, "head", 512, Shape(8, 256))) is None
+    assert model.narrowed(Encoder(PLAIN, "head", 600, Shape(8, 16))) is None
+    assert model.narrowed(Encoder(PLAIN, "head", 600, Shape(8, 256, anchored=False))) is None
+
+
+def test_vectors_go_into_arrays_that_are_given(rng: np.random.Generator, tmp_path: Path) -> None:
+    features, _ = blobs(rng, each=2000)
+    encoder = Encoder(PLAIN, "head", 24, Shape(32, 16))
+    encoder.settle(torch.from_numpy(features))
+    on_disk = np.memmap(tmp_path / "head", dtype=np.float32, mode="w+", shape=(8000, 16))
+    given = encode.vectors(encoder, PLAIN, features, ["head", "backbone"], out={"head": on_disk})
+    assert given["head"] is on_disk
+    made = encode.vectors(encoder, PLAIN, features, ["head"])
+    np.testing.assert_array_equal(on_disk, made["head"])
+    unit = features / np.linalg.norm(features, axis=1, keepdims=True)
+    np.testing.assert_allclose(given["backbone"], unit, atol=1e-6)
+
+
 def test_the_pair_classifier_does_not_depend_on_order_and_its_scorer_agrees() -> None:
     torch.manual_seed(0)
     classifier = PairClassifier(6, (5, 4))
@@ -63,7 +99,7 @@ def test_every_depth_trains_and_loads_again_as_it_was_saved(
     stored = encode.inputs(archive, backbone, depth)
     answers = answered(archive.classes, Pairs.of(rng.integers(0, 60, 40), rng.integers(60, 120, 40)))
     known = full(len(archive), answers).relations
-    settings = replace(Fit.at(depth), steps=3, batch=12)
+    settings = replace(Fit.at(depth), steps=3, passes=0, batch=12)
     before = {key: value.clone() for key, value in backbone.upper.state_dict().items()}
     encoder = fit(backbone, depth, stored, known, settings, rng).encoder
     for key, value in backbone.upper.state_dict().items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 from anneal.errors import UsageError
 from anneal.method.relations import full, none
+from anneal.network import train
 from anneal.network.losses import anchor_loss
 from anneal.network.model import Shape
 from anneal.network.train import Fit, batch, class_probabilities, fit
@@ -67,8 +69,19 @@ def test_the_papers_recipe() -> None:
     assert paper.length(known) == 15 * -(-8 * 300 // 128), "44850 implied pairs, but at most eight per image"
     few = none(300, chain).relations
     assert paper.length(few) == 15 * 3, "299 pairs, 128 a step"
-    assert Fit.at("head").length(known) == Fit.at("head").steps
-    assert Fit.at("head").times(3).length(known) == 3 * Fit.at("head").steps
+    assert not paper.narrow
+
+
+def test_more_known_images_take_more_steps_up_to_a_limit() -> None:
+    def length(settings: Fit, images: int) -> int:
+        chain = Pairs.of(np.arange(images - 1), np.arange(1, images))
+        return settings.length(full(images, Answers.of(chain, np.ones(images - 1))).relations)
+
+    head = Fit(steps=100, passes=10, most=300, batch=256)
+    assert [length(head, images) for images in (50, 1280, 2560, 3840, 50_000)] == [100, 100, 200, 300, 300]
+    assert [length(head.times(3), images) for images in (50, 2560, 50_000)] == [300, 600, 900]
+    assert length(Fit(steps=500), 50_000) == 500, "steps are the least"
+    assert length(Fit.at("last"), 50_000) == 150
 
 
 def test_hold_is_larger_while_few_images_are_known() -> None:
@@ -189,3 +202,79 @@ def test_a_warm_start_begins_at_the_given_weights(rng: np.random.Generator) -> N
     np.testing.assert_array_equal(head_vectors(warm, features), head_vectors(before, features))
     cold = fit(PLAIN, "head", features, known, still, rng).encoder
     assert np.abs(head_vectors(cold, features) - head_vectors(before, features)).max() > 0.1
+
+
+def test_the_loop_makes_every_tensor_on_the_device_of_the_networks(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tensor that the loop makes without a device would be on ``meta`` here, and fail beside the others."""
+    features, classes = blobs(rng)
+    known = some_known(classes, rng)
+    loop = train._train
+
+    def elsewhere(*arguments: Any) -> list[float]:
+        with torch.device("meta"):
+            return loop(*arguments)
+
+    monkeypatch.setattr(train, "_train", elsewhere)
+    short = replace(QUICK, steps=2)
+    fitted = fit(PLAIN, "head", features, known, short, rng, pair_classifier=True, classes=classes)
+    assert np.isfinite(fitted.losses).all()
+    with torch.device("meta"):
+        vectors = head_vectors(fitted.encoder, features)
+    assert np.isfinite(vectors).all()
+
+
+# ---- large archives
+
+
+class Recorded:
+    """An array that notes which rows were read."""
+
+    def __init__(self, rows: Floats) -> None:
+        self.rows = rows
+        self.read: set[int] = set()
+        self.most = 0
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, key: Any) -> Floats:
+        ids = np.arange(len(self))[key]
+        self.read |= set(ids.tolist())
+        self.most = max(self.most, len(ids))
+        rows: Floats = self.rows[key]
+        return rows
+
+
+@pytest.mark.parametrize("dim", [24, 600])
+def test_training_reads_the_known_images_and_a_sample_of_the_others(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, dim: int
+) -> None:
+    monkeypatch.setattr(train, "SAMPLE", 30)
+    monkeypatch.setattr(train, "BLOCK", 8)
+    features, classes = blobs(rng, each=100)
+    wide = np.pad(features, ((0, 0), (0, dim - 24)), mode="wrap")
+    stored = Recorded(wide)
+    known = full(400, answered(classes, Pairs.of(np.arange(20), np.arange(1, 21)))).relations
+    fit(PLAIN, "head", stored, known, replace(QUICK, steps=5), rng)  # type: ignore[arg-type]
+    assert set(range(21)) <= stored.read
+    assert len(stored.read) <= 1 + 21 + 30
+    assert stored.most <= 21 + 30
+
+
+@pytest.mark.parametrize("narrow", [True, False])
+def test_a_narrow_head_learns_like_a_wide_one(rng: np.random.Generator, narrow: bool) -> None:
+    """600 features that are turned blobs: 256 components hold all there is to see."""
+    features, classes = blobs(rng)
+    turned = (features @ rng.normal(size=(24, 600)) / 24).astype(np.float32)
+    known = some_known(classes, rng)
+    settings = replace(QUICK, lr=3e-3, narrow=narrow)
+    fitted = fit(PLAIN, "head", turned, known, settings, rng)
+    assert fitted.encoder.dim == 600
+    assert fitted.encoder.first_layer.weight.shape == (512, 600)
+    rank = int(torch.linalg.matrix_rank(fitted.encoder.first_layer.weight.detach()))
+    assert rank == (256 if narrow else 512)
+    before = turned / np.linalg.norm(turned, axis=1, keepdims=True)
+    vectors = head_vectors(fitted.encoder, turned)
+    assert separation(vectors, classes) > separation(before, classes) + 0.2

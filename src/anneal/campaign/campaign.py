@@ -46,9 +46,13 @@ class Campaign:
             some = saved["images"]
             self.images: Ids = np.arange(self.size) if some is None else np.array(some, dtype=np.int64)
             """Those that may be asked about."""
-            self._where = saved["archive"]
+            where = saved["archive"]
         except KeyError:
             raise CampaignError(f"{folder} holds a campaign that was not finished: run init again.") from None
+        self._root = Path(where["root"])
+        stored = Path(where["folder"])
+        beside = folder / "cache" / stored.name  # the campaign's folder may have been moved
+        self.archive_folder = beside if beside.exists() else stored  # of the archive's pixels and features
         self.id = str(saved.get("id", ""))  # one of its own, whatever the folder is called
         self._strategy = strategy
         self._closure = CLOSURES[self.settings.closure]
@@ -111,14 +115,7 @@ class Campaign:
 
     def archive(self) -> Archive:
         """The archive, from the stored pixels: the files need not be there."""
-        return reopen(Path(self._where["root"]), self.archive_folder, self.settings.px)
-
-    @property
-    def archive_folder(self) -> Path:
-        """Where the archive's pixels and features are stored."""
-        stored = Path(self._where["folder"])
-        beside = self.folder / "cache" / stored.name  # the campaign's folder may have been moved
-        return beside if beside.exists() else stored
+        return reopen(self._root, self.archive_folder, self.settings.px)
 
     def answer(
         self,

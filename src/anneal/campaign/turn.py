@@ -18,6 +18,7 @@ from anneal.campaign.campaign import Campaign, refuse_if_made
 from anneal.campaign.recheck import earlier_suspects, recheck_rate
 from anneal.campaign.rounds import FROZEN, Record, Round
 from anneal.errors import UsageError
+from anneal.files import release
 from anneal.method.groups import Membership, candidates, spread_labels, with_pseudo_labels
 from anneal.method.labelling import Labels
 from anneal.method.mining import pairwise
@@ -26,7 +27,7 @@ from anneal.method.relations import Relations, none
 from anneal.method.snapshot import Snapshot
 from anneal.method.strategies import Strategy, chosen, mgue_threshold
 from anneal.method.uncertainty import best_cutoff
-from anneal.network import backbones, encode, model
+from anneal.network import backbones, encode, model, train
 from anneal.network.backbones import Backbone
 from anneal.network.model import Depth, Encoder, Shape, Space, searched
 from anneal.network.train import Fit, Fitted, class_probabilities, fit
@@ -34,6 +35,8 @@ from anneal.pairs import Answers, Floats, Ids, Verdict
 from anneal.settings import Settings, Stream
 from anneal.watch import Watch, unwatched
 from anneal.work import Workers
+
+BLOCK = 8192  # images whose features are scaled at once
 
 
 @dataclass(frozen=True)
@@ -88,12 +91,18 @@ def begin(
         raise UsageError("A campaign needs at least two images.")
     strategy = chosen(settings) if strategy is None else strategy
     stored = partial(encode.inputs, progress=watch("encoding"), views=settings.views, workers=workers)
-    vectors = unit(stored(archive, backbone, "head"))
+    features = stored(archive, backbone, "head")
     stored(archive, backbone, cast(Depth, settings.depth))
-    known = none(len(vectors), Answers.none()).relations
     files = Round.of(folder, FROZEN)
-    files.save_space(vectors, heldout.query_results(vectors, images, settings.rng(Stream.QUERIES)))
+    with files.new_vectors(*features.shape) as rows:
+        for i in range(0, len(features), BLOCK):
+            rows[i : i + BLOCK] = unit(features[i : i + BLOCK])
+            release(features)
+            release(rows)
+    vectors = files.vectors()
+    files.save_nearest(heldout.query_results(vectors, images, settings.rng(Stream.QUERIES)))
     files.index_vectors()
+    known = none(len(vectors), Answers.none()).relations
     snapshot = Snapshot(vectors, images, known, workers=workers)
     files.save_agenda(strategy.plan(snapshot, settings.per_round, settings.rng(Stream.PLAN, 0)))
     drawn = heldout.first(vectors, images, known, settings)
@@ -129,7 +138,7 @@ def turn(
     model.save(files.folder, learned.fitted.encoder, {"settings": asdict(campaign.settings), "round": number})
     with timed(seconds, "heldout"):
         queries = campaign.settings.rng(Stream.QUERIES)
-        files.save_space(learned.vectors, heldout.query_results(learned.vectors, campaign.images, queries))
+        files.save_nearest(heldout.query_results(learned.vectors, campaign.images, queries))
         drawn = heldout.more(campaign, learned.vectors, learned.snapshot.known, number)
         serving = heldout.choose_serving(campaign, number, drawn)
     if serving == number:
@@ -167,13 +176,13 @@ def learn(
     watch: Watch,
     workers: Workers | None = None,
 ) -> Learned:
-    """Infer what the answers imply, fit the encoder to it, embed every image."""
+    """Infer what the answers imply, fit the encoder to it, embed every image. The vectors are saved."""
     settings = campaign.settings
     depth = cast(Depth, settings.depth)
     rng = settings.rng(Stream.FIT, campaign.rounds.current)
     stored = encode.inputs(campaign.archive(), backbone, depth, watch("encoding"), settings.views, workers)
-    files = campaign.rounds.files(FROZEN)
-    frozen = files.vectors() if files.has_vectors else None
+    before = campaign.rounds.files(FROZEN)
+    frozen = before.vectors() if before.has_vectors else None
     with timed(seconds, "infer"):
         evidence = campaign.evidence()
         known = evidence.closure.relations
@@ -205,7 +214,13 @@ def learn(
         wanted: set[Space] = {search, asked}
         if fitted.softmax is not None:
             wanted.add("head")
-        spaces = encode.vectors(fitted.encoder, backbone, stored, wanted, watch("embedding"))
+        files = campaign.rounds.files(campaign.rounds.current)
+        width = fitted.encoder.dim if search == "backbone" else fitted.encoder.shape.out
+        with files.new_vectors(len(stored), width) as rows:  # a million images do not fit in memory
+            spaces = encode.vectors(
+                fitted.encoder, backbone, stored, wanted, watch("embedding"), {search: rows}
+            )
+        spaces[search] = files.vectors()
     snapshot = Snapshot(
         spaces[asked],
         campaign.images,
@@ -221,6 +236,15 @@ def learn(
     probability = None if fitted.softmax is None else class_probabilities(fitted, spaces["head"])
     labelled = np.array(sorted(campaign.store.labels()), dtype=np.int64)
     return Learned(fitted, spaces[search], snapshot, Labels(labelled, probability))
+
+
+def assist(campaign: Campaign) -> None:
+    """Help the main process to train, in a process that a launcher started beside it. Nothing is written."""
+    settings = campaign.settings
+    backbone = backbones.load(settings.backbone)
+    depth = cast(Depth, settings.depth)
+    stored = encode.inputs(campaign.archive(), backbone, depth, views=settings.views)
+    train.assist(backbone, depth, stored)
 
 
 def encode_images(

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from anneal.archive.catalog import Archive
 from anneal.archive.pixels import GrowingArray
+from anneal.files import release
 from anneal.method.neighbours import unit
 from anneal.network import onnx
 from anneal.network.backbones import Backbone
@@ -118,19 +119,26 @@ def vectors(
     stored: NDArray[Any],
     spaces: Iterable[Space],
     progress: Progress = silent,
+    out: Mapping[Space, Floats] | None = None,
 ) -> dict[Space, Floats]:
-    """Every image as a unit row in each of these spaces. ``stored`` is what ``inputs`` returned."""
+    """Every image as a unit row in each of these spaces. ``stored`` is what ``inputs`` returned. The rows go
+    into the arrays of ``out`` where it has one, say a memory map: then one block at a time is in memory."""
     encoder.to(backbone.device).eval()
     step = 4096 if encoder.depth == "head" else BATCH
-    blocks: dict[Space, list[Floats]] = {space: [] for space in spaces}
+    widths: dict[Space, int] = {"backbone": encoder.dim, "head": encoder.shape.out}
+    made = dict(out or {})
+    for space in spaces:
+        made.setdefault(space, np.empty((len(stored), widths[space]), dtype=np.float32))
     for i in range(0, len(stored), step):
         with backbone.autocast(encoder.depth != "head"):  # a head alone is quick in full precision
             features, projected = encoder(prepare(stored[i : i + step], backbone))
-        for space, rows in blocks.items():
+        for space, rows in made.items():
             output = features if space == "backbone" else projected
-            rows.append(_on_cpu(F.normalize(output.float(), dim=1)))
+            rows[i : i + step] = _on_cpu(F.normalize(output.float(), dim=1))
+            release(rows)
+        release(stored)
         progress(min(i + step, len(stored)), len(stored))
-    return {space: np.concatenate(rows) for space, rows in blocks.items()}
+    return made
 
 
 @torch.inference_mode()

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from safetensors import torch as safetensors
@@ -20,6 +21,8 @@ from anneal.pairs import Floats
 
 Depth = Literal["head", "last", "full"]
 Space = Literal["backbone", "head"]
+BLOCK = 65536  # images that the pair classifier takes at once
+NARROWEST = 256  # principal components: fewer may miss what training needs
 MODEL_FILES = ("model.safetensors", "model.json")  # what ``save`` writes: the weights and their description
 
 
@@ -65,6 +68,12 @@ class Encoder(nn.Module):
             self.register_buffer("centre", torch.zeros(dim))
             self.register_buffer("components", torch.zeros(dim, shape.out))
 
+    @property
+    def first_layer(self) -> nn.Linear:
+        layer = self.head[0]
+        assert isinstance(layer, nn.Linear)
+        return layer
+
     @torch.no_grad()
     def settle(self, features: Tensor) -> None:
         """Take scale, centre and principal components from these frozen features, (n, dim)."""
@@ -81,7 +90,8 @@ class Encoder(nn.Module):
 
     def anchor(self, features: Tensor) -> Tensor:
         """(m, dim) → (m, out) unit rows: the position of an image before any training."""
-        return F.normalize((F.normalize(features, dim=1) - self.centre) @ self.components, dim=1)
+        lengths = features.norm(dim=1, keepdim=True).clamp(min=1e-12)
+        return F.normalize(features @ self.components / lengths - self.centre @ self.components, dim=1)
 
     def forward(self, x: Tensor, noise: float = 0.0, anchor: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """→ (m, dim) features of the backbone, and (m, out) unit rows of the head for the loss. A caller that
@@ -94,6 +104,32 @@ class Encoder(nn.Module):
         if self.anchored:
             projected = projected + (self.anchor(features) if anchor is None else anchor)
         return features, F.normalize(projected, dim=1)
+
+
+@torch.no_grad()
+def narrowed(encoder: Encoder) -> tuple[Encoder, Tensor] | None:
+    """A twin of an anchored encoder that is cheaper to train: its input is the standardised features on a
+    (dim, out) orthonormal basis, which is returned with it. The basis spans what the anchor sees. None if the
+    features are not much wider than that, or if the anchor sees too little of them."""
+    if not encoder.anchored or encoder.shape.out < NARROWEST or encoder.dim <= 2 * encoder.shape.out:
+        return None
+    basis = torch.linalg.qr(encoder.components / encoder.std[:, None]).Q  # (dim, out)
+    twin = deepcopy(encoder)
+    twin.dim = basis.shape[1]
+    twin.mean = torch.zeros_like(encoder.mean[: twin.dim])
+    twin.std = torch.ones_like(encoder.std[: twin.dim])
+    first = twin.first_layer
+    first.in_features = twin.dim
+    first.weight = nn.Parameter(first.weight @ basis)
+    return twin, basis
+
+
+@torch.no_grad()
+def widen(twin: Encoder, basis: Tensor, encoder: Encoder) -> None:
+    """Give the encoder the head of its twin: on features it does what the twin does on the basis."""
+    trained = twin.head.state_dict()
+    trained["0.weight"] = trained["0.weight"] @ basis.T
+    encoder.head.load_state_dict(trained)
 
 
 class PairClassifier(nn.Module):
@@ -123,10 +159,13 @@ class PairClassifier(nn.Module):
     @torch.inference_mode()
     def scorer(self, vectors: Floats) -> PairProbability:
         """The same classifier in NumPy, for all images of an archive."""
-        left, right = self.halves(torch.from_numpy(vectors))
-        second = (self.second.weight.T.numpy(), self.second.bias.numpy())
-        last = (self.last.weight[0].numpy(), float(self.last.bias))
-        return PairProbability(left.numpy(), right.numpy(), *second, *last)
+        device = self.first.weight.device
+        blocks = [vectors[i : i + BLOCK] for i in range(0, len(vectors), BLOCK)]
+        halves = [self.halves(torch.from_numpy(np.array(block)).to(device)) for block in blocks]
+        left, right = (torch.cat(parts) for parts in zip(*halves, strict=True))
+        second = (self.second.weight.T.cpu().numpy(), self.second.bias.cpu().numpy())
+        last = (self.last.weight[0].cpu().numpy(), float(self.last.bias))
+        return PairProbability(left.cpu().numpy(), right.cpu().numpy(), *second, *last)
 
 
 def frozen(backbone: Backbone, depth: Depth) -> nn.Module:
@@ -152,7 +191,7 @@ def _parts(backbone: Backbone, depth: Depth) -> tuple[nn.Module, nn.Module]:
 def save(folder: Path, encoder: Encoder, about: dict[str, Any]) -> None:
     """Write ``MODEL_FILES``. The JSON comes last: if it exists, both files are complete."""
     weights_file, about_file = (folder / name for name in MODEL_FILES)
-    weights = {name: weight.contiguous() for name, weight in encoder.state_dict().items()}
+    weights = {name: weight.cpu().contiguous() for name, weight in encoder.state_dict().items()}
     with replacing(weights_file) as out:
         out.write(safetensors.save(weights))
     shape = {"depth": encoder.depth, "dim": encoder.dim, "shape": asdict(encoder.shape)}
@@ -160,7 +199,7 @@ def save(folder: Path, encoder: Encoder, about: dict[str, Any]) -> None:
 
 
 def load(folder: Path, backbone: Backbone) -> Encoder:
-    """The encoder that ``save`` wrote, in evaluation mode."""
+    """The encoder that ``save`` wrote, in evaluation mode, on the backbone's device."""
     weights_file, about_file = (folder / name for name in MODEL_FILES)
     try:
         about = json.loads(about_file.read_text(encoding="utf-8"))
@@ -169,4 +208,4 @@ def load(folder: Path, backbone: Backbone) -> Encoder:
         raise CampaignError(f"{folder} holds no model: run a round first.") from None
     encoder = Encoder(backbone, about["depth"], about["dim"], Shape(**about["shape"]))
     encoder.load_state_dict(weights)
-    return encoder.eval()
+    return encoder.to(backbone.device).eval()
