@@ -152,8 +152,8 @@ def _result(step: str, task: Any) -> Any:
         reason = str(error).strip().partition("\n")[0]
         raise ClusterError(
             f"Ray could not do a task ({step}): {reason}. All machines need the same anneal and must see the "
-            "archive and the campaign under the same paths. Then give the same command again: it goes on where "
-            "it was."
+            "archive and the campaign under the same paths. Then give the same command again: it goes on "
+            "where it was."
         ) from error
 
 

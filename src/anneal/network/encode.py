@@ -57,11 +57,11 @@ def inputs(
             many = len(archive) - stored.rows >= MANY
             run = _run(archive.folder, backbone, depth, first, make=many)
             block = partial(_block, run, archive.pixels, views if depth == "head" else 1)
-            starts = range(stored.rows, len(archive), SAVED)
+            parts = [slice(i, i + SAVED) for i in range(stored.rows, len(archive), SAVED)]
             if workers is None or backbone.device.type != "cpu":
-                blocks: Iterable[NDArray[Any]] = map(block, starts)
+                blocks: Iterable[NDArray[Any]] = map(block, parts)
             else:
-                blocks = workers.map("encoding", block, starts)
+                blocks = workers.map("encoding", block, parts)
             for rows in blocks:
                 stored.append(rows)
                 progress(stored.rows, len(archive))
@@ -82,9 +82,9 @@ def _run(folder: Path, backbone: Backbone, depth: Depth, sample: NDArray[np.uint
     return onnx.session(folder, backbone, depth, sample, make) or partial(_in_torch, backbone, depth)
 
 
-def _block(run: Run, pixels: NDArray[np.uint8], views: int, start: int) -> NDArray[Any]:
-    """The frozen part's output for the block of images that starts here."""
-    return run(pixels[start : start + SAVED], views)
+def _block(run: Run, pixels: NDArray[np.uint8], views: int, part: slice) -> NDArray[Any]:
+    """The frozen part's output for some of the images."""
+    return run(pixels[part], views)
 
 
 @torch.inference_mode()
