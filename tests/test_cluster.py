@@ -174,6 +174,7 @@ def test_a_strategy_plans_the_same_with_workers(workers: Workers) -> None:
     assert list(there.pairs) == list(here.pairs)
 
 
+@pytest.mark.usefixtures("one_process")
 def test_trials_are_those_of_one_process(
     workers: Workers, small_archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -333,13 +334,17 @@ def test_without_an_address_there_are_no_workers() -> None:
 # -- the command line ----------------------------------------------------------------------------------
 
 
-def test_simulate_starts_ray_here_and_plays_the_same(drawn: Path, cache: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("one_process")
+def test_simulate_starts_ray_here_and_plays_the_same(
+    small_archive: Archive, drawn: Path, cache: Path, tmp_path: Path
+) -> None:
     words = f"simulate {drawn} --strategy random --rounds 0 --per-round 20 --px 32 --backbone {NETWORK}"
-    command = ["-m", "anneal", *words.split(), "--cache", str(cache), "--out"]
-    here = in_new_process(*command, str(tmp_path / "here"), "--jobs", "1")
-    there = in_new_process(*command, str(tmp_path / "there"), "--ray", "local")
-    assert (here.returncode, there.returncode) == (0, 0), there.stderr
-    assert there.stderr == here.stderr, "Ray says nothing"
-    assert "random trial 0 round 0:    20 bits" in there.stdout
+    paths = ["--cache", str(cache), "--out", str(tmp_path / "there")]
+    done = in_new_process("-m", "anneal", *words.split(), *paths, "--ray", "local")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "random trial 0 round 0:    20 bits" in done.stdout
+    settings = Settings(px=32, per_round=20, backbone=NETWORK, strategy="random")
+    players = {"random": Player(settings, rounds=0)}
+    run(small_archive, trials_of(small_archive, players, tmp_path / "here", 1), jobs=1)
     curve = (tmp_path / "there" / "curve.csv").read_bytes()
     assert curve == (tmp_path / "here" / "curve.csv").read_bytes()
