@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -211,16 +211,8 @@ def learn(
     with timed(seconds, "embed"):
         search = searched(depth)
         asked = search if training.space == "search" else cast(Space, training.space)
-        wanted: set[Space] = {search, asked}
-        if fitted.softmax is not None:
-            wanted.add("head")
-        files = campaign.rounds.files(campaign.rounds.current)
-        width = fitted.encoder.dim if search == "backbone" else fitted.encoder.shape.out
-        with files.new_vectors(len(stored), width) as rows:  # a million images do not fit in memory
-            spaces = encode.vectors(
-                fitted.encoder, backbone, stored, wanted, watch("embedding"), {search: rows}
-            )
-        spaces[search] = files.vectors()
+        wanted: set[Space] = {search, asked} if fitted.softmax is None else {search, asked, "head"}
+        spaces = _embed(campaign, backbone, fitted.encoder, stored, wanted, watch)
     snapshot = Snapshot(
         spaces[asked],
         campaign.images,
@@ -236,6 +228,24 @@ def learn(
     probability = None if fitted.softmax is None else class_probabilities(fitted, spaces["head"])
     labelled = np.array(sorted(campaign.store.labels()), dtype=np.int64)
     return Learned(fitted, spaces[search], snapshot, Labels(labelled, probability))
+
+
+def _embed(
+    campaign: Campaign,
+    backbone: Backbone,
+    encoder: Encoder,
+    stored: NDArray[Any],
+    wanted: Collection[Space],
+    watch: Watch,
+) -> dict[Space, Floats]:
+    """Every image in the wanted spaces. The vectors that are searched are the round's file: those of a
+    million images do not fit in memory."""
+    search = searched(encoder.depth)
+    files = campaign.rounds.files(campaign.rounds.current)
+    width = encoder.dim if search == "backbone" else encoder.shape.out
+    with files.new_vectors(len(stored), width) as rows:
+        spaces = encode.vectors(encoder, backbone, stored, wanted, watch("embedding"), {search: rows})
+    return {**spaces, search: files.vectors()}
 
 
 def assist(campaign: Campaign) -> None:
