@@ -15,7 +15,7 @@ import anneal
 # -- the rules -------------------------------------------------------------------------------------
 
 ROOM_OF = {
-    **dict.fromkeys(("errors", "pairs", "settings", "files", "watch"), "floor"),
+    **dict.fromkeys(("errors", "pairs", "settings", "files", "watch", "work"), "floor"),
     **dict.fromkeys(("cli", "cli_experiments", "console", "__main__", ""), "cli"),  # "": the package
 }  # a folder is a room, and so is any other module
 
@@ -28,7 +28,8 @@ MAY_IMPORT = {
     "search": "floor archive method network campaign",
     "web": "floor archive method campaign search",
     "experiments": "floor archive method network campaign search",
-    "cli": "floor archive method network campaign search web experiments",
+    "cluster": "floor",
+    "cli": "floor archive method network campaign search web experiments cluster",
 }  # and each room may import from itself
 
 LOADS_TORCH = ("network", "campaign.turn", "campaign.worker", "experiments")

@@ -17,6 +17,7 @@ from anneal.cli_experiments import demo, reproduce, simulate
 from anneal.console import (
     Device,
     Json,
+    Ray,
     describe,
     err,
     escape,
@@ -70,6 +71,7 @@ def init(
         bool, typer.Option("--use-classes", help="Learn from class folders (or the manifest's classes) too.")
     ] = False,
     device: Device = "auto",
+    ray: Ray = None,
 ) -> None:
     """Read an archive, encode it and plan the first questions.
 
@@ -79,14 +81,16 @@ def init(
     refuse_unused(settings, [settings.strategy])
     if Path(settings.backbone).is_dir():
         settings = replace(settings, backbone=str(Path(settings.backbone).resolve()))
-    with progress_bars() as watch:
+    from anneal import cluster
+
+    with progress_bars() as watch, cluster.workers(ray) as workers:
         from anneal.archive.catalog import open_archive
         from anneal.campaign.turn import begin
 
         images = open_archive(archive, settings.px, campaign / "cache", watch("reading"))
         if use_classes and not any(images.labels):
             raise UsageError("--use-classes: there are no classes. Put the images in one folder per class.")
-        made = begin(campaign, images, settings, watch)
+        made = begin(campaign, images, settings, watch, workers=workers)
     made.store.set(criterion=criterion.strip())
     if use_classes:
         made.label((i, label) for i, label in enumerate(images.labels) if label)
@@ -181,7 +185,10 @@ def export(
 
 @app.command("round")
 def round_(
-    campaign: CampaignOption = Path("campaign"), device: Device = "auto", as_json: Json = False
+    campaign: CampaignOption = Path("campaign"),
+    device: Device = "auto",
+    ray: Ray = None,
+    as_json: Json = False,
 ) -> None:
     """Take one machine's turn: learn from every answer so far and plan the next questions.
 
@@ -190,6 +197,7 @@ def round_(
     use_device(device)
     from filelock import FileLock, Timeout
 
+    from anneal import cluster
     from anneal.campaign import heldout, progress
     from anneal.campaign.campaign import WORKER_LOCK, Campaign
 
@@ -201,10 +209,14 @@ def round_(
         if is_helper():
             return assist(opened)
     try:
-        with FileLock(campaign / WORKER_LOCK, timeout=0), progress_bars() as watch:
+        with (
+            FileLock(campaign / WORKER_LOCK, timeout=0),
+            progress_bars() as watch,
+            cluster.workers(ray) as workers,
+        ):
             from anneal.campaign.turn import turn
 
-            turn(opened, watch=watch)
+            turn(opened, watch=watch, workers=workers)
     except Timeout:
         raise UsageError(
             "anneal label is open on this campaign and takes the machine's turns itself: end it first."

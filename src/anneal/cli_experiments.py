@@ -12,6 +12,7 @@ import typer
 from anneal.console import (
     Device,
     Json,
+    Ray,
     describe,
     out,
     print_json,
@@ -23,7 +24,7 @@ from anneal.console import (
 from anneal.errors import UsageError
 from anneal.settings import Settings, refuse_unused
 
-Jobs = Annotated[int, typer.Option(help="Trials played side by side.", min=1)]
+Jobs = Annotated[int, typer.Option(help="Trials played side by side; a cluster has one on each CPU.", min=1)]
 Cache = Annotated[Path | None, typer.Option(help="Where pixels and features are stored [ANNEAL_CACHE].")]
 Seed = Annotated[int, typer.Option(help="Determines every random choice.")]
 EXPERIMENTS = "comparison, lambda, diversity, panels, all, choices, beyond, noise, parts, anchors."
@@ -46,6 +47,7 @@ def simulate(
     folder: Annotated[Path, typer.Option("--out", help="Where the curve goes.")] = Path("runs/simulate"),
     cache: Cache = None,
     device: Device = "auto",
+    ray: Ray = None,
     as_json: Json = False,
 ) -> None:
     """Play a campaign with an oracle that knows the classes, and draw the learning curve.
@@ -60,7 +62,9 @@ def simulate(
     if len(set(names)) < len(names):
         raise UsageError("--strategy names one strategy twice.")
     refuse_unused(settings, names)
-    with progress_bars() as watch:
+    from anneal import cluster
+
+    with progress_bars() as watch, cluster.workers(ray) as workers:
         from anneal.archive.catalog import open_archive
         from anneal.experiments import paper
         from anneal.experiments.oracle import Oracle
@@ -76,7 +80,9 @@ def simulate(
         if not as_json:
             describe(images)
         tell = untold if as_json else print_row
-        rows = paper.simulate(images, players, folder, trials=trials, jobs=jobs, watch=watch, tell=tell)
+        rows = paper.simulate(
+            images, players, folder, trials=trials, jobs=jobs, watch=watch, tell=tell, workers=workers
+        )
     if as_json:
         print_json([{name: _number_or_text(value) for name, value in row.items()} for row in rows])
     else:
@@ -102,6 +108,7 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="A few minutes on a small drawn archive.")] = False,
     cache: Cache = None,
     device: Device = "auto",
+    ray: Ray = None,
 ) -> None:
     """Redo the paper's experiments: curves, figures, and tables that set ours beside the paper's.
 
@@ -114,7 +121,9 @@ def reproduce(
     use_device(device)
     if data is None and not quick:
         raise UsageError("Give --data FOLDER with the archive's images, or --quick for a drawn archive.")
-    with progress_bars() as watch:
+    from anneal import cluster
+
+    with progress_bars() as watch, cluster.workers(ray) as workers:
         from anneal.archive.catalog import open_archive
         from anneal.experiments import paper, scenes
 
@@ -133,7 +142,7 @@ def reproduce(
         times = trials or (1 if quick else preset.trials)
         paper.reproduce(
             experiment, images, preset, settings, training, folder, rounds=rounds, trials=times, jobs=jobs,
-            only=players, watch=watch, tell=print_row,
+            only=players, watch=watch, tell=print_row, workers=workers,
         )  # fmt: skip
     out.print((folder / "report.md").read_text(encoding="utf-8"), markup=False, soft_wrap=True)
     out.print(f"Curves, figures, splits and this report are in {folder}.", soft_wrap=True)

@@ -38,6 +38,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, for a script to 
 Device = Annotated[
     str, typer.Option(envvar="ANNEAL_DEVICE", help="Where networks run: auto (a GPU if any), cpu, cuda, mps.")
 ]
+Ray = Annotated[str | None, typer.Option("--ray", help="Work on a Ray cluster: its address, auto, or local.")]
 IMAGE_STEPS = ("reading", "encoding", "embedding")  # whose progress counts images
 
 

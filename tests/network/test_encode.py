@@ -115,9 +115,9 @@ def first_images(archive: Archive, n: int) -> Archive:
 def only_for_the_shape(run: Any) -> Any:
     """Torch, but for a single image alone."""
 
-    def checked(pixels: NDArray[np.uint8], *args: Any) -> Any:
+    def checked(backbone: Backbone, depth: Depth, pixels: NDArray[np.uint8], views: int) -> Any:
         assert len(pixels) == 1
-        return run(pixels, *args)
+        return run(backbone, depth, pixels, views)
 
     return checked
 

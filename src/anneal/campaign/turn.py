@@ -5,8 +5,9 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,7 @@ from anneal.network.train import Fit, Fitted, class_probabilities, fit
 from anneal.pairs import Answers, Floats, Ids, Verdict
 from anneal.settings import Settings, Stream
 from anneal.watch import Watch, unwatched
+from anneal.work import Workers
 
 BLOCK = 8192  # images whose features are scaled at once
 
@@ -79,6 +81,7 @@ def begin(
     images: Ids | None = None,
     strategy: Strategy | None = None,
     backbone: Backbone | None = None,
+    workers: Workers | None = None,
 ) -> Campaign:
     """Make a campaign: encode every image and plan the first questions. They are about ``images``, or all."""
     refuse_if_made(folder)  # before anything of it is overwritten
@@ -87,8 +90,9 @@ def begin(
     if len(images) < 2:
         raise UsageError("A campaign needs at least two images.")
     strategy = chosen(settings) if strategy is None else strategy
-    features = encode.inputs(archive, backbone, "head", watch("encoding"), settings.views)
-    encode.inputs(archive, backbone, cast(Depth, settings.depth), watch("encoding"), settings.views)  # stored
+    stored = partial(encode.inputs, progress=watch("encoding"), views=settings.views, workers=workers)
+    features = stored(archive, backbone, "head")
+    stored(archive, backbone, cast(Depth, settings.depth))
     files = Round.of(folder, FROZEN)
     with files.new_vectors(*features.shape) as rows:
         for i in range(0, len(features), BLOCK):
@@ -99,7 +103,7 @@ def begin(
     files.save_nearest(heldout.query_results(vectors, images, settings.rng(Stream.QUERIES)))
     files.index_vectors()
     known = none(len(vectors), Answers.none()).relations
-    snapshot = Snapshot(vectors, images, known)
+    snapshot = Snapshot(vectors, images, known, workers=workers)
     files.save_agenda(strategy.plan(snapshot, settings.per_round, settings.rng(Stream.PLAN, 0)))
     drawn = heldout.first(vectors, images, known, settings)
     return Campaign.create(folder, archive, settings, images, drawn, strategy)
@@ -113,10 +117,11 @@ def turn(
     training: Training | None = None,
     pinned: Collection[int] = (),
     then: Callable[[Learned], None] | None = None,
+    workers: Workers | None = None,
 ) -> Learned:
     """Learn from every answer, save the round, and plan what to ask next. The new model serves, unless the
     held-out answers say that it is worse. The files of ``pinned`` rounds are never removed. ``then`` is
-    called when the round is saved, in the same transaction."""
+    called when the round is saved, in the same transaction. The ``workers`` encode images and mine pairs."""
     rounds = campaign.rounds
     number = rounds.current
     record = _new_record(campaign, number)  # before the answers are read: later ones are news
@@ -126,7 +131,7 @@ def turn(
         )
     seconds: dict[str, float] = {}
     network = backbone or backbones.load(campaign.settings.backbone)
-    learned = learn(campaign, network, training or Training(), seconds, watch)
+    learned = learn(campaign, network, training or Training(), seconds, watch, workers)
     choosing = watch("choosing")
     choosing(0, 1)
     files = rounds.files(number)
@@ -164,13 +169,18 @@ def turn(
 
 
 def learn(
-    campaign: Campaign, backbone: Backbone, training: Training, seconds: dict[str, float], watch: Watch
+    campaign: Campaign,
+    backbone: Backbone,
+    training: Training,
+    seconds: dict[str, float],
+    watch: Watch,
+    workers: Workers | None = None,
 ) -> Learned:
     """Infer what the answers imply, fit the encoder to it, embed every image. The vectors are saved."""
     settings = campaign.settings
     depth = cast(Depth, settings.depth)
     rng = settings.rng(Stream.FIT, campaign.rounds.current)
-    stored = encode.inputs(campaign.archive(), backbone, depth, watch("encoding"), settings.views)
+    stored = encode.inputs(campaign.archive(), backbone, depth, watch("encoding"), settings.views, workers)
     before = campaign.rounds.files(FROZEN)
     frozen = before.vectors() if before.has_vectors else None
     with timed(seconds, "infer"):
@@ -201,16 +211,8 @@ def learn(
     with timed(seconds, "embed"):
         search = searched(depth)
         asked = search if training.space == "search" else cast(Space, training.space)
-        wanted: set[Space] = {search, asked}
-        if fitted.softmax is not None:
-            wanted.add("head")
-        files = campaign.rounds.files(campaign.rounds.current)
-        width = fitted.encoder.dim if search == "backbone" else fitted.encoder.shape.out
-        with files.new_vectors(len(stored), width) as rows:  # a million images do not fit in memory
-            spaces = encode.vectors(
-                fitted.encoder, backbone, stored, wanted, watch("embedding"), {search: rows}
-            )
-        spaces[search] = files.vectors()
+        wanted: set[Space] = {search, asked} if fitted.softmax is None else {search, asked, "head"}
+        spaces = _embed(campaign, backbone, fitted.encoder, stored, wanted, watch)
     snapshot = Snapshot(
         spaces[asked],
         campaign.images,
@@ -221,10 +223,29 @@ def learn(
         membership=membership,
         probability=None if fitted.classifier is None else fitted.classifier.scorer(spaces[search]),
         agenda=campaign.rounds.agenda(),
+        workers=workers,
     )
     probability = None if fitted.softmax is None else class_probabilities(fitted, spaces["head"])
     labelled = np.array(sorted(campaign.store.labels()), dtype=np.int64)
     return Learned(fitted, spaces[search], snapshot, Labels(labelled, probability))
+
+
+def _embed(
+    campaign: Campaign,
+    backbone: Backbone,
+    encoder: Encoder,
+    stored: NDArray[Any],
+    wanted: Collection[Space],
+    watch: Watch,
+) -> dict[Space, Floats]:
+    """Every image in the wanted spaces. The vectors that are searched are the round's file: those of a
+    million images do not fit in memory."""
+    search = searched(encoder.depth)
+    files = campaign.rounds.files(campaign.rounds.current)
+    width = encoder.dim if search == "backbone" else encoder.shape.out
+    with files.new_vectors(len(stored), width) as rows:
+        spaces = encode.vectors(encoder, backbone, stored, wanted, watch("embedding"), {search: rows})
+    return {**spaces, search: files.vectors()}
 
 
 def assist(campaign: Campaign) -> None:

@@ -21,6 +21,7 @@ from anneal.method.labelling import LABELLERS
 from anneal.method.neighbours import nearest
 from anneal.settings import Settings
 from anneal.watch import Watch, unwatched
+from anneal.work import Workers
 
 SHOWN = 10  # results in a panel
 NOISES = (0.0, 0.02, 0.05, 0.1)
@@ -251,6 +252,7 @@ def reproduce(
     only: Sequence[str] = (),
     watch: Watch = unwatched,
     tell: Tell = untold,
+    workers: Workers | None = None,
 ) -> list[Row]:
     """Play an experiment (or ``all`` figures of the paper), draw it and report it into ``out``."""
     oracle = Oracle.of(archive)
@@ -269,7 +271,7 @@ def reproduce(
     of_paper = experiment in (*PAPERS, "all")
     pinned = {name: [shown] for name in panels(base)} if of_paper else {}
     todo = trials_of(archive, players, out, trials, inner=experiment in INNER, pinned=pinned)
-    rows = run(archive, todo, jobs, watch, tell)
+    rows = run(archive, todo, jobs, watch, tell, workers)
     if experiment == "beyond":
         for ending in ("png", "pdf"):
             answers(rows, preset.name, preset.title, out / f"answers.{ending}")
@@ -376,9 +378,10 @@ def simulate(
     jobs: int,
     watch: Watch = unwatched,
     tell: Tell = untold,
+    workers: Workers | None = None,
 ) -> list[Row]:
     """Play these players and draw ``curve.png``."""
-    rows = run(archive, trials_of(archive, players, out, trials), jobs, watch, tell)
+    rows = run(archive, trials_of(archive, players, out, trials), jobs, watch, tell, workers)
     shown = [row for row in rows if row["player"] != "frozen"]
     first = next(iter(players.values()))
     title = f"{archive.root.name}, {first.settings.backbone}, depth {first.settings.depth}, {first.start}"

@@ -12,10 +12,10 @@ import platform
 import signal
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from anneal.network import backbones, encode
 from anneal.network.backbones import Backbone
 from anneal.pairs import Floats
 from anneal.watch import Watch, unwatched
+from anneal.work import Workers
 
 INNER_SEEDS = 3  # trials whose test images the inner split leaves out
 KEY = ("player", "trial", "round")
@@ -75,6 +76,11 @@ class Trial:
     def folder(self) -> Path:
         name = "".join(c if c.isalnum() or c in "-=." else "_" for c in self.name)
         return self.out / "trials" / f"{name}-{self.number}"
+
+    def absolute(self) -> "Trial":
+        """With paths that mean the same in every process."""
+        paths = {name: getattr(self, name).absolute() for name in ("out", "root", "cache")}
+        return replace(self, **paths)
 
     def split(self, archive: Archive) -> Split:
         seed = self.player.settings.seed
@@ -128,15 +134,22 @@ def trials_of(
 
 
 def run(
-    archive: Archive, trials: Sequence[Trial], jobs: int, watch: Watch = unwatched, tell: Tell = untold
+    archive: Archive,
+    trials: Sequence[Trial],
+    jobs: int,
+    watch: Watch = unwatched,
+    tell: Tell = untold,
+    workers: Workers | None = None,
 ) -> list[Row]:
-    """Play every trial, ``jobs`` at a time, from where it stands. Its files grow with each round."""
+    """Play every trial from where it stands, ``jobs`` at a time or each by one of the ``workers``. Its files
+    grow with each round."""
     oracle = Oracle.of(archive)
     out = trials[0].out
     settings = trials[0].player.settings
     backbone = backbones.load(settings.backbone)
-    frozen = encode.inputs(archive, backbone, "head", watch("encoding"), settings.views)
-    encode.inputs(archive, backbone, settings.depth, watch("encoding"), settings.views)  # type: ignore[arg-type]
+    stored = partial(encode.inputs, progress=watch("encoding"), views=settings.views, workers=workers)
+    frozen = stored(archive, backbone, "head")
+    stored(archive, backbone, settings.depth)  # type: ignore[arg-type]
     splits = {trial.number: trial.split(archive) for trial in trials}
     untrained = [
         {"player": "frozen", "strategy": "frozen", "trial": number, "round": 0, "bits": 0}
@@ -149,7 +162,7 @@ def run(
         for number, split in splits.items():
             _write_split(out / "splits" / f"trial-{number}.csv", archive, split)
         write_text(out / "run.json", json.dumps(about, indent=1))
-        for played in _played(trials, jobs, watch, tell):
+        for played in _played(trials, jobs, watch, tell, workers):
             rows = [trial.row(record) for trial, records in played.items() for record in records]
             _update(out / "curve.csv", [*untrained, *rows], COLUMNS, order)
             times = [trial.times(record) for trial, records in played.items() for record in records]
@@ -158,20 +171,26 @@ def run(
 
 
 def _played(
-    trials: Sequence[Trial], jobs: int, watch: Watch, tell: Tell
+    trials: Sequence[Trial], jobs: int, watch: Watch, tell: Tell, workers: Workers | None
 ) -> Iterator[dict[Trial, list[Record]]]:
-    """All records so far, each time there are more."""
+    """All records so far, each time there are more. What a worker plays is read when it has ended: SQLite's
+    file cannot be read on one machine while another one writes it."""
     progress = watch("playing")
     total = sum(trial.player.rounds + 1 for trial in trials)
     records: dict[Trial, list[Record]] = {trial: [] for trial in trials}
-    executor = get_reusable_executor(jobs, initializer=_start_process, initargs=(os.getpid(),))
-    pending = {executor.submit(_play, trial) for trial in trials}
+    playing: dict[Trial, Future[None]]
+    if workers is None:
+        executor = get_reusable_executor(jobs, initializer=_start_process, initargs=(os.getpid(),))
+        playing = {trial: executor.submit(_play, trial) for trial in trials}
+    else:
+        playing = {trial: workers.submit("playing a trial", _play, trial.absolute()) for trial in trials}
+    pending = set(playing.values())
     try:
         while True:
             done, pending = wait(pending, timeout=2.0, return_when=FIRST_COMPLETED)
             before = sum(map(len, records.values()))
             for trial, seen in records.items():
-                if len(seen) <= trial.player.rounds:
+                if len(seen) <= trial.player.rounds and (workers is None or playing[trial] not in pending):
                     for record in trial.records()[len(seen) :]:
                         seen.append(record)
                         tell({**trial.row(record), "seconds": sum(record.seconds.values())})
@@ -184,7 +203,8 @@ def _played(
             if not pending:
                 return
     except BaseException:
-        executor.shutdown(wait=False, kill_workers=True)
+        if workers is None:
+            executor.shutdown(wait=False, kill_workers=True)
         raise
 
 

@@ -8,6 +8,7 @@ from anneal.method.groups import Membership
 from anneal.method.relations import Known
 from anneal.method.uncertainty import PairProbability
 from anneal.pairs import Answers, Floats, Ids, Pairs
+from anneal.work import Workers
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Snapshot:
     membership: Membership | None = None  # likely groups by the frozen features
     probability: PairProbability | None = None  # where a pair classifier was trained
     agenda: Agenda | None = None  # the agenda before this one
+    workers: Workers | None = None  # that mine tiles of pairs; none change the result
 
     def __post_init__(self) -> None:
         if len(self.vectors) != len(self.known):

@@ -133,7 +133,9 @@ def _uncertain_and_diverse(
     budget: int | None = None,
 ) -> Pairs:
     """The paper's two steps: the p = 4n pairs nearest the middle, then n that differ."""
-    mined = mine_near(measure, snapshot.images, snapshot.known, WIDEN * n, rng, budget=budget)
+    mined = mine_near(
+        measure, snapshot.images, snapshot.known, WIDEN * n, rng, budget=budget, workers=snapshot.workers
+    )
     return diversity(snapshot.vectors, mined, n, rng)
 
 

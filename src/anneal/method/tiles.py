@@ -11,7 +11,7 @@ pairs; ``uncertainty.PairProbability`` is BCGUE's.
 """
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -21,9 +21,11 @@ from numpy.typing import NDArray
 from anneal.method.mining import Mined, best_of, new_salt
 from anneal.method.relations import Known
 from anneal.pairs import UNKNOWN, Floats, Ids, Pairs
+from anneal.work import Workers, in_threads
 
 TILE = 4096  # images a side, at most: large enough that gathering their vectors costs little
 DENSE = 8  # verdicts of a whole block are looked up at once where one pair in DENSE passes
+Part = tuple[Ids, Ids, float]  # the rows and columns of a tile, and the score that a pair needs
 
 
 class Tile(Protocol):
@@ -64,13 +66,15 @@ def mine_near(
     budget: int | None = None,
     size: int | None = None,
     threads: int | None = None,
+    workers: Workers | None = None,
 ) -> Mined:
     """The p unknown pairs among ``images`` that are nearest the middle; fewer if there are not p. Equal ones
     are ordered by a hash with a salt from ``rng``.
 
     Where there are more pairs than ``budget`` (the measure's own if None), some images are drawn as anchors,
     and the pairs of an anchor and any image are mined: they hold all neighbours of every anchor.
-    ``size`` of a tile and number of ``threads`` (as many as BLAS has if None) do not change the result."""
+    Tiles are mined by the ``workers``, or in ``threads`` of this process (as many as BLAS has if None).
+    Neither these nor the ``size`` of a tile change the result."""
     from threadpoolctl import threadpool_limits
 
     images = np.unique(images)
@@ -79,14 +83,21 @@ def mine_near(
     threads = _blas_threads() if threads is None else threads
     best = Mined.none()
 
-    def work(part: tuple[Ids, Ids]) -> Mined:
-        return mine_tile(measure, *part, known, p, salt, _floor(best, p))
+    def parts() -> Iterator[Part]:
+        for rows, columns in tiles(anchors, images, size or _size(len(images))):
+            yield rows, columns, _floor(best, p)
 
+    work = partial(_mine_part, measure, known, p, salt)
     # BLAS has one thread in each of ours: its own threads would wait for each other at every small block.
-    with threadpool_limits(1, "blas"), ThreadPoolExecutor(threads) as pool:
-        for mined in pool.map(work, tiles(anchors, images, size or _size(len(images)))):
+    with threadpool_limits(1, "blas"):
+        for mined in workers.map("mining", work, parts()) if workers else in_threads(threads, work, parts()):
             best = merge([best, mined], p, salt)
     return best
+
+
+def _mine_part(measure: Measure, known: Known, p: int, salt: np.uint64, part: Part) -> Mined:
+    rows, columns, floor = part
+    return mine_tile(measure, rows, columns, known, p, salt, floor)
 
 
 def tiles(rows: Ids, columns: Ids, size: int = TILE) -> list[tuple[Ids, Ids]]:

@@ -2,7 +2,8 @@
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ from anneal.method.neighbours import unit
 from anneal.network import onnx
 from anneal.network.backbones import Backbone
 from anneal.network.model import Depth, Encoder, Space, frozen, searched
-from anneal.network.onnx import Session
 from anneal.pairs import Floats
 from anneal.watch import Progress, silent
+from anneal.work import Workers
 
 SAVED = 128  # images between two saves of the frozen part's output
 BATCH = 64  # images at once in the trained part
@@ -28,28 +29,40 @@ GPU_BATCH = 256  # in the frozen part on a GPU
 PIXELS = 2 * 224**2  # at once in the frozen part on a CPU: few, so that its first layers stay in the caches
 MANY = 500  # images from which an export pays: it takes as long as torch takes for about so many
 VIEWS = 2  # quarter turns: seen from above no direction is up, and two views are much better than one
+Run = Callable[[NDArray[np.uint8], int], NDArray[Any]]  # a network on (m, px, px, 3) images in so many views
 
 
 @torch.inference_mode()
 def inputs(
-    archive: Archive, backbone: Backbone, depth: Depth, progress: Progress = silent, views: int = VIEWS
+    archive: Archive,
+    backbone: Backbone,
+    depth: Depth,
+    progress: Progress = silent,
+    views: int = VIEWS,
+    workers: Workers | None = None,
 ) -> NDArray[Any]:
     """The input of the trainable part for every image: the frozen part's output, memory-mapped. It is made
-    once, and a stopped run resumes. With depth ``full`` nothing is frozen, and the input is the pixels."""
+    once, and a stopped run resumes. With depth ``full`` nothing is frozen, and the input is the pixels. The
+    ``workers`` encode blocks of images; a GPU of this process is used instead of them."""
     if depth == "full":
         return archive.pixels
     first = archive.pixels[:1]
-    row = _in_torch(first, backbone, depth, 1).shape[1:]
+    row = _in_torch(backbone, depth, first, 1).shape[1:]
     # A feature map is large, and half precision is enough to train on it.
     dtype = np.float32 if depth == "head" else np.float16
     stored = GrowingArray(archive.folder / file_name(backbone.name, depth, views), dtype, row)
     if not stored.complete:
         with stored.writing():
             many = len(archive) - stored.rows >= MANY
-            session = onnx.session(archive.folder, backbone, depth, first, make=many)
-            while stored.rows < len(archive):
-                pixels = archive.pixels[stored.rows : stored.rows + SAVED]
-                stored.append(_frozen_output(pixels, backbone, depth, views, session))
+            run = _run(archive.folder, backbone, depth, first, make=many)
+            block = partial(_block, run, archive.pixels, views if depth == "head" else 1)
+            parts = [slice(i, i + SAVED) for i in range(stored.rows, len(archive), SAVED)]
+            if workers is None or backbone.device.type != "cpu":
+                blocks: Iterable[NDArray[Any]] = map(block, parts)
+            else:
+                blocks = workers.map("encoding", block, parts)
+            for rows in blocks:
+                stored.append(rows)
                 progress(stored.rows, len(archive))
             stored.finish()
     return stored.array()
@@ -64,18 +77,19 @@ def file_name(backbone: str, depth: Depth, views: int = VIEWS) -> str:
     return f"{readable}-{hashlib.blake2b(identity.encode(), digest_size=4).hexdigest()}-{kind}"
 
 
-def _frozen_output(
-    pixels: NDArray[np.uint8], backbone: Backbone, depth: Depth, views: int, session: Session | None
-) -> NDArray[Any]:
-    """The frozen part's output; with depth ``head``, its mean over several quarter turns of the image. It
-    comes from ONNX Runtime if there is a session, else from torch."""
-    views = views if depth == "head" else 1
-    if session is not None:
-        return session(pixels, views)
-    return _in_torch(pixels, backbone, depth, views)
+def _run(folder: Path, backbone: Backbone, depth: Depth, sample: NDArray[np.uint8], make: bool) -> Run:
+    """The frozen part, which gives the mean over some quarter turns of each image: in ONNX Runtime if there
+    is an export, else in torch. It can be pickled."""
+    return onnx.session(folder, backbone, depth, sample, make) or partial(_in_torch, backbone, depth)
 
 
-def _in_torch(pixels: NDArray[np.uint8], backbone: Backbone, depth: Depth, views: int) -> NDArray[Any]:
+def _block(run: Run, pixels: NDArray[np.uint8], views: int, part: slice) -> NDArray[Any]:
+    """The frozen part's output for some of the images."""
+    return run(pixels[part], views)
+
+
+@torch.inference_mode()
+def _in_torch(backbone: Backbone, depth: Depth, pixels: NDArray[np.uint8], views: int) -> NDArray[Any]:
     part = frozen(backbone, depth).eval()
     few = max(1, PIXELS // pixels.shape[1] ** 2)
     step = few if backbone.device.type == "cpu" else GPU_BATCH
@@ -143,8 +157,8 @@ def query(
     if encoder is not None and depth == "full":
         return vectors(encoder, backbone, pixels, ["backbone"])["backbone"]
     depth = "head" if encoder is None else depth
-    session = onnx.session(folder, backbone, depth, pixels[:1], make=False) if folder else None
-    rows = _frozen_output(pixels, backbone, depth, views, session)
+    run = _run(folder, backbone, depth, pixels[:1], False) if folder else partial(_in_torch, backbone, depth)
+    rows = run(pixels, views if depth == "head" else 1)
     if encoder is None:
         return unit(rows)
     space = searched(depth)

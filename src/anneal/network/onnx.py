@@ -30,16 +30,21 @@ log = logging.getLogger("anneal")
 
 class Session:
     """An exported network. Each image, with its views, is one run in one thread, and as many images as torch
-    has threads run side by side. So an image's output does not depend on what is encoded beside it."""
+    has threads run side by side. So an image's output does not depend on what is encoded beside it. Pickled,
+    it is the path of its file."""
 
     def __init__(self, model: Path | bytes) -> None:
         import onnxruntime
 
+        self.model = model
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
         options.log_severity_level = 3  # errors
         self.network = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _opened, (self.model,)
 
     def __call__(self, images: NDArray[np.uint8], views: int) -> Floats:
         """(m, px, px, 3) → (m, …): the mean over so many quarter turns."""
@@ -73,7 +78,7 @@ def session(
             model = export(backbone, depth, sample)
             with replacing(file) as out:
                 out.write(model)
-        return _opened(file)
+        return _opened(file.absolute())
     except AnnealError:
         raise
     except Exception as error:  # of the exporter or of ONNX Runtime, which have many
