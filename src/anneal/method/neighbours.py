@@ -8,7 +8,8 @@ It takes seconds to build. That matters because every round has new vectors; a g
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,8 @@ from anneal.pairs import Floats, Ids
 PROBED = 16  # lists that a search looks into; a few more of them for many results
 SAMPLE = 50  # vectors per list, at least, from which its centroid is found
 BLOCK = 65536  # vectors that are added at once
+COPIED = 16384  # vectors, at most, that exact search copies at once
+THREADED = 2**24  # similarities: with fewer, exact search has no threads of its own
 
 
 @dataclass(frozen=True)
@@ -39,21 +42,47 @@ class Ranking:
 
 
 def nearest(
-    vectors: Floats, images: Ids, queries: Floats, k: int, strip: int = 256, block: int = 16384
+    vectors: Floats, images: Ids, queries: Floats, k: int, strip: int = 256, block: int = 2**22
 ) -> Ranking:
     """The k of ``images`` (rows of the unit ``vectors``) most similar to each unit query; of equally similar
-    ones the smaller id first. Memory is bounded: a strip of queries meets a block of images at a time. Images
-    whose ids follow each other are not copied, so all rows of a memory-mapped array cost one pass over it."""
+    ones the smaller id first. Memory is bounded: ``strip`` queries meet images at a time, and a thread holds
+    ``block`` similarities. Images whose ids follow each other are not copied."""
     images = _ascending(images)
     vectors = np.asarray(vectors)
     k = min(k, len(images))
     ids = np.empty((len(queries), k), dtype=np.int64)
     scores = np.empty((len(queries), k), dtype=np.float32)
-    for i in range(0, len(queries), strip):
-        rows = slice(i, i + strip)
+
+    def fill(rows: slice) -> None:
         some = np.asarray(queries[rows], dtype=vectors.dtype)
         ids[rows], scores[rows] = _nearest_of_strip(vectors, images, some, k, block)
+
+    threads = _threads() if len(queries) * len(images) >= THREADED else 1
+    strip = min(strip, -(-len(queries) // threads))
+    _run(fill, [slice(i, i + strip) for i in range(0, len(queries), max(strip, 1))], threads)
     return Ranking(ids, scores)
+
+
+def _threads() -> int:
+    """The number of threads that a matrix product may have."""
+    from threadpoolctl import threadpool_info
+
+    blas = [library for library in threadpool_info() if library["user_api"] == "blas"]
+    return min((int(library["num_threads"]) for library in blas), default=1)
+
+
+def _run(work: Callable[[slice], None], strips: list[slice], threads: int) -> None:
+    """Each thread takes a strip at a time. Products then have one thread each: so the choice of candidates
+    is shared out too, and no thread waits for another one in the middle of a product."""
+    if threads == 1:
+        for strip in strips:
+            work(strip)
+        return
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(work, strips):
+            pass
 
 
 def _nearest_of_strip(
@@ -63,8 +92,16 @@ def _nearest_of_strip(
     the k-th best so far comes after it and is no candidate."""
     ids = np.empty((len(queries), 0), dtype=np.int64)
     best = np.empty((len(queries), 0), dtype=vectors.dtype)
-    for columns, rows in blocks(vectors, images, block):
-        s = rows @ queries.T  # (block, queries): faster than its transpose for few queries
+    together = len(images) and images[-1] - images[0] == len(images) - 1
+    most = max(block // len(queries), 1)
+    if not together:
+        most = min(most, COPIED)
+    done = 0
+    while done < len(images):
+        size = min(max(done, 4 * k), most)  # small blocks at first, so that few of the others are candidates
+        columns = images[done : done + size]
+        done += len(columns)
+        s = rows_of(vectors, columns) @ queries.T  # (block, queries): quicker than its transpose
         if best.shape[1] < k:
             ids = np.concatenate([ids, np.broadcast_to(columns, s.T.shape)], axis=1)
             best = np.concatenate([best, s.T], axis=1)
@@ -91,12 +128,11 @@ def _insert(ids: Ids, best: Floats, query: Ids, more_ids: Ids, more: Floats) -> 
     best[changed] = every[first]
 
 
-def blocks(vectors: Floats, images: Ids, block: int) -> Iterator[tuple[Ids, Floats]]:
-    """Ascending ids, a block at a time, with their vectors; a view where the ids follow each other."""
-    for i in range(0, len(images), block):
-        ids = images[i : i + block]
-        together = ids[-1] - ids[0] == len(ids) - 1
-        yield ids, vectors[ids[0] : ids[-1] + 1] if together else vectors[ids]
+def rows_of(vectors: Floats, ids: Ids) -> Floats:
+    """The vectors of distinct ascending ids: not a copy where the ids follow each other."""
+    if len(ids) and ids[-1] - ids[0] == len(ids) - 1:
+        return vectors[ids[0] : ids[-1] + 1]
+    return vectors[ids]
 
 
 def _ascending(images: Ids) -> Ids:
@@ -109,7 +145,8 @@ def _best_columns(scores: Floats, k: int) -> Ids:
     if k >= scores.shape[1]:
         return np.argsort(-scores, axis=1, kind="stable")
     last = -np.partition(-scores, k - 1, axis=1)[:, k - 1 : k]  # the k-th best
-    rows, columns = np.nonzero(scores >= last)  # ordered by row, then column; more than k where some tie
+    # Ordered by row, then column; more than k where some tie. In two dimensions np.nonzero is slow.
+    rows, columns = np.divmod(np.flatnonzero(scores >= last), scores.shape[1])
     order = np.lexsort((columns, -scores[rows, columns], rows))
     start = np.searchsorted(rows, np.arange(len(scores)))
     return np.asarray(columns[order][start[:, None] + np.arange(k)])
