@@ -63,7 +63,11 @@ def test_any_choice_of_images_equals_brute_force(data: st.DataObject) -> None:
         assert ranking.scores[row].tolist() == [s for _, s in expected]
 
 
-def test_threads_share_the_queries_and_leave_the_limit_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("strip", [7, 256])
+def test_threads_share_the_work_and_leave_the_limit_as_it_was(
+    strip: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They share the queries, or the images if the queries are few."""
     monkeypatch.setattr(neighbours, "THREADED", 1)
     rng = np.random.default_rng(3)
     vectors = rng.integers(-2, 3, (500, 4)).astype(np.float32)  # exact products, many ties
@@ -71,7 +75,7 @@ def test_threads_share_the_queries_and_leave_the_limit_as_it_was(monkeypatch: py
     expected = [brute(vectors, list(range(500)), query, 6) for query in queries]
     for threads in (1, 2, 3):
         with threadpool_limits(threads, user_api="blas"):
-            ranking = nearest(vectors, np.arange(500), queries, 6, strip=7)
+            ranking = nearest(vectors, np.arange(500), queries, 6, strip=strip)
             limits = {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}
             assert limits == {threads}
         assert ranking.ids.tolist() == [[i for i, _ in row] for row in expected]
@@ -135,13 +139,10 @@ def recall(ranking: Ranking, exact: Ranking) -> float:
 
 
 @pytest.mark.parametrize("k", [1, 10, 200])
-def test_an_index_finds_nearly_all_of_the_nearest_with_exact_scores(
-    k: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(neighbours, "PROBED", 8)  # of 38 lists
+def test_an_index_finds_nearly_all_of_the_nearest_with_exact_scores(k: int) -> None:
     vectors = clustered(6000, 0)
     queries = clustered(50, 1)
-    ranking = build_index(vectors).nearest(vectors, queries, k)
+    ranking = build_index(vectors).nearest(vectors, queries, k, probed=8)  # of 38 lists
     assert recall(ranking, nearest(vectors, np.arange(6000), queries, k)) > 0.95
     products = np.einsum("qkd,qd->qk", vectors[ranking.ids], queries)
     np.testing.assert_allclose(ranking.scores, products, atol=1e-6)
@@ -158,11 +159,10 @@ def test_an_index_that_looks_into_every_list_equals_exact_search_including_ties(
     np.testing.assert_array_equal(ranking.scores, exact.scores)
 
 
-def test_where_the_lists_have_too_few_rows_every_row_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbours, "PROBED", 1)
+def test_where_the_lists_have_too_few_rows_every_row_is_compared() -> None:
     vectors = clustered(900, 0)
     index = build_index(vectors)
-    ranking = index.nearest(vectors, vectors[:5], 900)
+    ranking = index.nearest(vectors, vectors[:5], 900, probed=1)
     np.testing.assert_array_equal(ranking.ids, nearest(vectors, np.arange(900), vectors[:5], 900).ids)
     assert index.nearest(vectors, vectors[:5], 10**6).ids.shape == (5, 900)
 

@@ -11,12 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from itertools import product
+from typing import Any, TypeVar
 
 import numpy as np
 
 from anneal.pairs import Floats, Ids
 
+T = TypeVar("T")
+S = TypeVar("S")
 PROBED = 16  # lists that a search looks into; a few more of them for many results
 SAMPLE = 50  # vectors per list, at least, from which its centroid is found
 BLOCK = 65536  # vectors that are added at once
@@ -42,7 +45,7 @@ class Ranking:
 
 
 def nearest(
-    vectors: Floats, images: Ids, queries: Floats, k: int, strip: int = 256, block: int = 2**22
+    vectors: Floats, images: Ids, queries: Floats, k: int, strip: int = 256, block: int = 2**21
 ) -> Ranking:
     """The k of ``images`` (rows of the unit ``vectors``) most similar to each unit query; of equally similar
     ones the smaller id first. Memory is bounded: ``strip`` queries meet images at a time, and a thread holds
@@ -50,16 +53,24 @@ def nearest(
     images = _ascending(images)
     vectors = np.asarray(vectors)
     k = min(k, len(images))
+    threads = _threads() if len(queries) * len(images) >= THREADED else 1
+    strips = [queries[i : i + strip] for i in range(0, len(queries), strip)]
+    parts = np.array_split(images, threads) if len(strips) < threads else [images]
+
+    def search(work: tuple[Floats, Ids]) -> tuple[Ids, Floats]:
+        some = np.asarray(work[0], dtype=vectors.dtype)
+        return _nearest_of_strip(vectors, work[1], some, k, block)
+
+    found = iter(_map(search, list(product(strips, parts)), threads))
     ids = np.empty((len(queries), k), dtype=np.int64)
     scores = np.empty((len(queries), k), dtype=np.float32)
-
-    def fill(rows: slice) -> None:
-        some = np.asarray(queries[rows], dtype=vectors.dtype)
-        ids[rows], scores[rows] = _nearest_of_strip(vectors, images, some, k, block)
-
-    threads = _threads() if len(queries) * len(images) >= THREADED else 1
-    strip = min(strip, -(-len(queries) // threads))
-    _run(fill, [slice(i, i + strip) for i in range(0, len(queries), max(strip, 1))], threads)
+    for i in range(0, len(queries), strip):
+        of_parts = [next(found) for _ in parts]  # of equally similar ones those of the first part come first
+        ids_found = np.concatenate([one for one, _ in of_parts], axis=1)
+        best = np.concatenate([one for _, one in of_parts], axis=1)
+        order = _best_columns(best, k)
+        ids[i : i + strip] = np.take_along_axis(ids_found, order, axis=1)
+        scores[i : i + strip] = np.take_along_axis(best, order, axis=1)
     return Ranking(ids, scores)
 
 
@@ -71,27 +82,25 @@ def _threads() -> int:
     return min((int(library["num_threads"]) for library in blas), default=1)
 
 
-def _run(work: Callable[[slice], None], strips: list[slice], threads: int) -> None:
-    """Each thread takes a strip at a time. Products then have one thread each: so the choice of candidates
-    is shared out too, and no thread waits for another one in the middle of a product."""
+def _map(work: Callable[[T], S], every: list[T], threads: int) -> list[S]:
+    """The results in order. Each product has one thread, so that the choice of candidates is shared out too,
+    and no thread waits for another one in the middle of a product."""
     if threads == 1:
-        for strip in strips:
-            work(strip)
-        return
+        return [work(one) for one in every]
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(work, strips):
-            pass
+        return list(pool.map(work, every))
 
 
 def _nearest_of_strip(
     vectors: Floats, images: Ids, queries: Floats, k: int, block: int
 ) -> tuple[Ids, Floats]:
-    """(queries, k) ids and scores. Images come in the order of their ids, so one that is only as similar as
-    the k-th best so far comes after it and is no candidate."""
+    """(queries, k or all) ids and scores. Images come in the order of their ids, so one that is only as
+    similar as the k-th best so far comes after it and is no candidate."""
     ids = np.empty((len(queries), 0), dtype=np.int64)
     best = np.empty((len(queries), 0), dtype=vectors.dtype)
+    k = min(k, len(images))
     together = len(images) and images[-1] - images[0] == len(images) - 1
     most = max(block // len(queries), 1)
     if not together:
@@ -169,17 +178,17 @@ class Index:
         for i in range(0, len(vectors), BLOCK):
             self.lists.add(np.ascontiguousarray(vectors[i : i + BLOCK], dtype=np.float32))
 
-    def nearest(self, vectors: Floats, queries: Floats, k: int) -> Ranking:
+    def nearest(self, vectors: Floats, queries: Floats, k: int, probed: int = PROBED) -> Ranking:
         """About the k of all rows of the unit ``vectors`` most similar to each unit query. Similarities are
-        exact; of equally similar rows the smaller id comes first. A query whose lists have fewer than k rows
-        is compared with every row."""
+        exact; of equally similar rows the smaller id comes first. A query whose ``probed`` lists have fewer
+        than k rows is compared with every row."""
         import faiss
 
         k = min(k, len(self))
-        probed = faiss.SearchParametersIVF(nprobe=min(PROBED + k // 32, self.lists.nlist))
+        breadth = faiss.SearchParametersIVF(nprobe=min(probed + k // 32, self.lists.nlist))
         vectors = np.asarray(vectors)
         some = np.ascontiguousarray(queries, dtype=np.float32)
-        _, found = self.lists.search(some, min(2 * k + 32, len(self)), params=probed)
+        _, found = self.lists.search(some, min(2 * k + 32, len(self)), params=breadth)
         ids = np.empty((len(some), k), dtype=np.int64)
         scores = np.empty((len(some), k), dtype=np.float32)
         for i, query in enumerate(some):
