@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from anneal.method import neighbours
 from anneal.method.neighbours import Index, Ranking, build_index, nearest, unit
@@ -18,7 +19,7 @@ def brute(vectors: Floats, images: list[int], query: Floats, k: int) -> list[tup
 
 
 @pytest.mark.parametrize("strip", [1, 3, 256])
-@pytest.mark.parametrize("block", [1, 2, 5, 65536])
+@pytest.mark.parametrize("block", [1, 20, 50, 65536])
 def test_nearest_equals_brute_force_including_ties(strip: int, block: int) -> None:
     rng = np.random.default_rng(0)
     for k in (1, 2, 4, 9, 30, 31, 100):
@@ -37,7 +38,7 @@ def test_nearest_orders_real_vectors_by_cosine_similarity() -> None:
     rng = np.random.default_rng(1)
     vectors = unit(rng.normal(size=(200, 16)))
     queries = unit(rng.normal(size=(9, 16)))
-    ranking = nearest(vectors, np.arange(200), queries, 10, strip=4, block=33)
+    ranking = nearest(vectors, np.arange(200), queries, 10, strip=4, block=130)
     for row, query in enumerate(queries):
         expected = brute(vectors, list(range(200)), query, 10)
         assert ranking.ids[row].tolist() == [i for i, _ in expected]
@@ -54,7 +55,7 @@ def test_any_choice_of_images_equals_brute_force(data: st.DataObject) -> None:
     ranges = st.integers(start, 30).map(lambda end: list(range(start, end)))
     images = data.draw(ranges | st.lists(st.integers(0, 29)))
     k = data.draw(st.integers(1, 12))
-    block = data.draw(st.integers(1, 12))
+    block = data.draw(st.integers(1, 40))
     ranking = nearest(vectors, np.array(images, dtype=np.int64), vectors[:4], k, strip=3, block=block)
     for row in range(4):
         expected = brute(vectors, images, vectors[row], k)
@@ -62,14 +63,33 @@ def test_any_choice_of_images_equals_brute_force(data: st.DataObject) -> None:
         assert ranking.scores[row].tolist() == [s for _, s in expected]
 
 
+@pytest.mark.parametrize("strip", [7, 256])
+def test_threads_share_the_work_and_leave_the_limit_as_it_was(
+    strip: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They share the queries, or the images if the queries are few."""
+    monkeypatch.setattr(neighbours, "THREADED", 1)
+    rng = np.random.default_rng(3)
+    vectors = rng.integers(-2, 3, (500, 4)).astype(np.float32)  # exact products, many ties
+    queries = vectors[:45]
+    expected = [brute(vectors, list(range(500)), query, 6) for query in queries]
+    for threads in (1, 2, 3):
+        with threadpool_limits(threads, user_api="blas"):
+            ranking = nearest(vectors, np.arange(500), queries, 6, strip=strip)
+            limits = {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}
+            assert limits == {threads}
+        assert ranking.ids.tolist() == [[i for i, _ in row] for row in expected]
+        assert nearest(vectors, np.arange(500), queries[:0], 6).ids.shape == (0, 6)
+
+
 def test_images_that_follow_each_other_are_not_copied() -> None:
     vectors = np.arange(20.0).reshape(10, 2)
-    for images in (np.arange(10), np.arange(3, 8)):
-        for ids, rows in neighbours.blocks(vectors, images, 4):
-            assert np.shares_memory(rows, vectors)
-            np.testing.assert_array_equal(rows, vectors[ids])
-    (block,) = neighbours.blocks(vectors, np.array([1, 2, 4]), 4)
-    np.testing.assert_array_equal(block[1], vectors[[1, 2, 4]])
+    for ids in (np.arange(10), np.arange(3, 8), np.array([4])):
+        rows = neighbours.rows_of(vectors, ids)
+        assert np.shares_memory(rows, vectors)
+        np.testing.assert_array_equal(rows, vectors[ids])
+    for ids in (np.array([1, 2, 4]), np.empty(0, dtype=np.int64)):
+        np.testing.assert_array_equal(neighbours.rows_of(vectors, ids), vectors[ids])
 
 
 def test_faiss_finds_the_same_neighbours() -> None:
@@ -78,7 +98,7 @@ def test_faiss_finds_the_same_neighbours() -> None:
     flat.add(vectors)
     for queries in (vectors[:1], clustered(40, 1)):
         scores, ids = flat.search(queries, 10)
-        ranking = nearest(vectors, np.arange(3000), queries, 10, block=500)
+        ranking = nearest(vectors, np.arange(3000), queries, 10, block=5000)
         np.testing.assert_array_equal(ranking.ids, ids)
         np.testing.assert_allclose(ranking.scores, scores, atol=1e-5)
 
@@ -119,13 +139,10 @@ def recall(ranking: Ranking, exact: Ranking) -> float:
 
 
 @pytest.mark.parametrize("k", [1, 10, 200])
-def test_an_index_finds_nearly_all_of_the_nearest_with_exact_scores(
-    k: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(neighbours, "PROBED", 8)  # of 38 lists
+def test_an_index_finds_nearly_all_of_the_nearest_with_exact_scores(k: int) -> None:
     vectors = clustered(6000, 0)
     queries = clustered(50, 1)
-    ranking = build_index(vectors).nearest(vectors, queries, k)
+    ranking = build_index(vectors).nearest(vectors, queries, k, probed=8)  # of 38 lists
     assert recall(ranking, nearest(vectors, np.arange(6000), queries, k)) > 0.95
     products = np.einsum("qkd,qd->qk", vectors[ranking.ids], queries)
     np.testing.assert_allclose(ranking.scores, products, atol=1e-6)
@@ -142,11 +159,10 @@ def test_an_index_that_looks_into_every_list_equals_exact_search_including_ties(
     np.testing.assert_array_equal(ranking.scores, exact.scores)
 
 
-def test_where_the_lists_have_too_few_rows_every_row_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbours, "PROBED", 1)
+def test_where_the_lists_have_too_few_rows_every_row_is_compared() -> None:
     vectors = clustered(900, 0)
     index = build_index(vectors)
-    ranking = index.nearest(vectors, vectors[:5], 900)
+    ranking = index.nearest(vectors, vectors[:5], 900, probed=1)
     np.testing.assert_array_equal(ranking.ids, nearest(vectors, np.arange(900), vectors[:5], 900).ids)
     assert index.nearest(vectors, vectors[:5], 10**6).ids.shape == (5, 900)
 

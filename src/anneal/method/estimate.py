@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anneal.method.mining import pairwise
-from anneal.method.neighbours import blocks
+from anneal.method.neighbours import rows_of
 from anneal.pairs import Floats, Ids, Pairs, Verdict
 
 K = 5
@@ -80,10 +80,8 @@ def _strips(vectors: Floats, images: Ids, anchors: Ids, strip: int) -> Iterator[
         some = anchors[i : i + strip]
         queries = np.asarray(vectors[images[some]])
         s = np.empty((len(some), len(images)), dtype=queries.dtype)
-        start = 0
-        for ids, rows in blocks(np.asarray(vectors), images, BLOCK):
-            s[:, start : start + len(ids)] = queries @ rows.T
-            start += len(ids)
+        for j in range(0, len(images), BLOCK):
+            s[:, j : j + BLOCK] = queries @ rows_of(vectors, images[j : j + BLOCK]).T
         s[np.arange(len(s)), some] = -np.inf
         yield from enumerate(s, start=i)
 

@@ -8,17 +8,23 @@ It takes seconds to build. That matters because every round has new vectors; a g
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from itertools import product
+from typing import Any, TypeVar
 
 import numpy as np
 
 from anneal.pairs import Floats, Ids
 
+T = TypeVar("T")
+S = TypeVar("S")
 PROBED = 16  # lists that a search looks into; a few more of them for many results
 SAMPLE = 50  # vectors per list, at least, from which its centroid is found
 BLOCK = 65536  # vectors that are added at once
+COPIED = 16384  # vectors, at most, that exact search copies at once
+THREADED = 2**24  # similarities: with fewer, exact search has no threads of its own
 
 
 @dataclass(frozen=True)
@@ -39,32 +45,72 @@ class Ranking:
 
 
 def nearest(
-    vectors: Floats, images: Ids, queries: Floats, k: int, strip: int = 256, block: int = 16384
+    vectors: Floats, images: Ids, queries: Floats, k: int, strip: int = 256, block: int = 2**21
 ) -> Ranking:
     """The k of ``images`` (rows of the unit ``vectors``) most similar to each unit query; of equally similar
-    ones the smaller id first. Memory is bounded: a strip of queries meets a block of images at a time. Images
-    whose ids follow each other are not copied, so all rows of a memory-mapped array cost one pass over it."""
+    ones the smaller id first. Memory is bounded: ``strip`` queries meet images at a time, and a thread holds
+    ``block`` similarities. Images whose ids follow each other are not copied."""
     images = _ascending(images)
     vectors = np.asarray(vectors)
     k = min(k, len(images))
+    threads = _threads() if len(queries) * len(images) >= THREADED else 1
+    strips = [queries[i : i + strip] for i in range(0, len(queries), strip)]
+    parts = np.array_split(images, threads) if len(strips) < threads else [images]
+
+    def search(work: tuple[Floats, Ids]) -> tuple[Ids, Floats]:
+        some = np.asarray(work[0], dtype=vectors.dtype)
+        return _nearest_of_strip(vectors, work[1], some, k, block)
+
+    found = iter(_map(search, list(product(strips, parts)), threads))
     ids = np.empty((len(queries), k), dtype=np.int64)
     scores = np.empty((len(queries), k), dtype=np.float32)
     for i in range(0, len(queries), strip):
-        rows = slice(i, i + strip)
-        some = np.asarray(queries[rows], dtype=vectors.dtype)
-        ids[rows], scores[rows] = _nearest_of_strip(vectors, images, some, k, block)
+        of_parts = [next(found) for _ in parts]  # of equally similar ones those of the first part come first
+        ids_found = np.concatenate([one for one, _ in of_parts], axis=1)
+        best = np.concatenate([one for _, one in of_parts], axis=1)
+        order = _best_columns(best, k)
+        ids[i : i + strip] = np.take_along_axis(ids_found, order, axis=1)
+        scores[i : i + strip] = np.take_along_axis(best, order, axis=1)
     return Ranking(ids, scores)
+
+
+def _threads() -> int:
+    """The number of threads that a matrix product may have."""
+    from threadpoolctl import threadpool_info
+
+    blas = [library for library in threadpool_info() if library["user_api"] == "blas"]
+    return min((int(library["num_threads"]) for library in blas), default=1)
+
+
+def _map(work: Callable[[T], S], every: list[T], threads: int) -> list[S]:
+    """The results in order. Each product has one thread, so that the choice of candidates is shared out too,
+    and no thread waits for another one in the middle of a product."""
+    if threads == 1:
+        return [work(one) for one in every]
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(work, every))
 
 
 def _nearest_of_strip(
     vectors: Floats, images: Ids, queries: Floats, k: int, block: int
 ) -> tuple[Ids, Floats]:
-    """(queries, k) ids and scores. Images come in the order of their ids, so one that is only as similar as
-    the k-th best so far comes after it and is no candidate."""
+    """(queries, k or all) ids and scores. Images come in the order of their ids, so one that is only as
+    similar as the k-th best so far comes after it and is no candidate."""
     ids = np.empty((len(queries), 0), dtype=np.int64)
     best = np.empty((len(queries), 0), dtype=vectors.dtype)
-    for columns, rows in blocks(vectors, images, block):
-        s = rows @ queries.T  # (block, queries): faster than its transpose for few queries
+    k = min(k, len(images))
+    together = len(images) and images[-1] - images[0] == len(images) - 1
+    most = max(block // len(queries), 1)
+    if not together:
+        most = min(most, COPIED)
+    done = 0
+    while done < len(images):
+        size = min(max(done, 4 * k), most)  # small blocks at first, so that few of the others are candidates
+        columns = images[done : done + size]
+        done += len(columns)
+        s = rows_of(vectors, columns) @ queries.T  # (block, queries): quicker than its transpose
         if best.shape[1] < k:
             ids = np.concatenate([ids, np.broadcast_to(columns, s.T.shape)], axis=1)
             best = np.concatenate([best, s.T], axis=1)
@@ -91,12 +137,11 @@ def _insert(ids: Ids, best: Floats, query: Ids, more_ids: Ids, more: Floats) -> 
     best[changed] = every[first]
 
 
-def blocks(vectors: Floats, images: Ids, block: int) -> Iterator[tuple[Ids, Floats]]:
-    """Ascending ids, a block at a time, with their vectors; a view where the ids follow each other."""
-    for i in range(0, len(images), block):
-        ids = images[i : i + block]
-        together = ids[-1] - ids[0] == len(ids) - 1
-        yield ids, vectors[ids[0] : ids[-1] + 1] if together else vectors[ids]
+def rows_of(vectors: Floats, ids: Ids) -> Floats:
+    """The vectors of distinct ascending ids: not a copy where the ids follow each other."""
+    if len(ids) and ids[-1] - ids[0] == len(ids) - 1:
+        return vectors[ids[0] : ids[-1] + 1]
+    return vectors[ids]
 
 
 def _ascending(images: Ids) -> Ids:
@@ -109,7 +154,8 @@ def _best_columns(scores: Floats, k: int) -> Ids:
     if k >= scores.shape[1]:
         return np.argsort(-scores, axis=1, kind="stable")
     last = -np.partition(-scores, k - 1, axis=1)[:, k - 1 : k]  # the k-th best
-    rows, columns = np.nonzero(scores >= last)  # ordered by row, then column; more than k where some tie
+    # Ordered by row, then column; more than k where some tie. In two dimensions np.nonzero is slow.
+    rows, columns = np.divmod(np.flatnonzero(scores >= last), scores.shape[1])
     order = np.lexsort((columns, -scores[rows, columns], rows))
     start = np.searchsorted(rows, np.arange(len(scores)))
     return np.asarray(columns[order][start[:, None] + np.arange(k)])
@@ -132,17 +178,17 @@ class Index:
         for i in range(0, len(vectors), BLOCK):
             self.lists.add(np.ascontiguousarray(vectors[i : i + BLOCK], dtype=np.float32))
 
-    def nearest(self, vectors: Floats, queries: Floats, k: int) -> Ranking:
+    def nearest(self, vectors: Floats, queries: Floats, k: int, probed: int = PROBED) -> Ranking:
         """About the k of all rows of the unit ``vectors`` most similar to each unit query. Similarities are
-        exact; of equally similar rows the smaller id comes first. A query whose lists have fewer than k rows
-        is compared with every row."""
+        exact; of equally similar rows the smaller id comes first. A query whose ``probed`` lists have fewer
+        than k rows is compared with every row."""
         import faiss
 
         k = min(k, len(self))
-        probed = faiss.SearchParametersIVF(nprobe=min(PROBED + k // 32, self.lists.nlist))
+        breadth = faiss.SearchParametersIVF(nprobe=min(probed + k // 32, self.lists.nlist))
         vectors = np.asarray(vectors)
         some = np.ascontiguousarray(queries, dtype=np.float32)
-        _, found = self.lists.search(some, min(2 * k + 32, len(self)), params=probed)
+        _, found = self.lists.search(some, min(2 * k + 32, len(self)), params=breadth)
         ids = np.empty((len(some), k), dtype=np.int64)
         scores = np.empty((len(some), k), dtype=np.float32)
         for i, query in enumerate(some):
