@@ -75,10 +75,11 @@ def measure(folder: Path, n: int) -> dict[str, float]:
     vectors = campaign.rounds.vectors()
     index = campaign.rounds.index()
     images = np.random.default_rng(0).integers(n, size=30).tolist()
-    searches = [
-        1000 * seconds(lambda i=i: nearest_images(vectors, np.asarray(vectors[i]), 10, [i], index))
-        for i in images
-    ]
+    searches = []
+    for i in images:
+        start = time.perf_counter()
+        nearest_images(vectors, np.asarray(vectors[i]), 10, [i], index)
+        searches.append(1000 * (time.perf_counter() - start))
     files = campaign.rounds.files(campaign.rounds.current - 1).folder
     return {
         "question": float(np.quantile(times[1:], 0.99)),
