@@ -28,10 +28,9 @@ check: $(READY)
 	$(BIN)/mypy
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
+# On an idle machine; about an hour and 25 GB of disk. One script: .venv/bin/python bench/run.py mining
 bench: $(READY)
-	$(BIN)/python bench/mining.py
-	$(BIN)/python bench/training.py
-	$(BIN)/python bench/questions.py
+	$(BIN)/python bench/run.py
 
 results: $(READY)
 	$(BIN)/python docs/write.py

@@ -6,6 +6,7 @@ python bench/run.py [name ...]     # some of them, by the name of the script; th
 from __future__ import annotations
 
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -16,6 +17,7 @@ HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "benchmarks.md"
 ROWS = HERE.parent / "results" / "benchmarks.json"  # what the page is made of
 SCRIPTS = ("encoding", "mining", "training", "search", "questions", "growth", "cluster")
+ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}  # as the command line sets it
 HEAD = """# Benchmarks
 
 Each row comes from one run of a script in `bench/`, in which our code and the reference take turns on the
@@ -32,7 +34,7 @@ def main(names: list[str]) -> None:
         print(f"bench/{name}.py", flush=True)
         rows = []
         with subprocess.Popen(
-            [sys.executable, str(HERE / f"{name}.py")], stdout=subprocess.PIPE, text=True
+            [sys.executable, str(HERE / f"{name}.py")], stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
         ) as process:
             assert process.stdout is not None
             for line in process.stdout:
@@ -47,8 +49,6 @@ def main(names: list[str]) -> None:
 
 
 def machine() -> str:
-    import os
-
     return f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
 
 

@@ -497,6 +497,7 @@ def test_only_the_last_rounds_the_serving_one_and_those_that_drew_keep_their_fil
         drew = {model for model, *_ in campaign.rounds.heldout_draws()}
         last = set(range(number - LAST + 1, number + 1)) & set(range(number + 1))
         assert with_files(campaign) == {FROZEN, campaign.rounds.serving, *drew, *last}
+        assert {model for model, _, _ in campaign.store.ranks()} == with_files(campaign)
         listed = {model.round: model.p5 for model in heldout.models(campaign)}
         assert list(listed) == list(range(FROZEN, number + 1))  # every round is listed, pruned or not
         for record in campaign.rounds.records():

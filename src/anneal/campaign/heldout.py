@@ -122,7 +122,7 @@ class Model:
 def models(campaign: Campaign) -> list[Model]:
     """Every model so far. What is known from the other answers is taken for true; the rest is estimated. A
     model whose files were removed keeps its last estimate."""
-    noted = campaign.store.ranks()
+    noted = campaign.rounds.ranks()
     answered, pairs = _answered(campaign, noted)
     known = campaign.known()
     unsettled = np.isin(known.of(pairs), (UNKNOWN, Verdict.UNSURE))
@@ -190,7 +190,7 @@ def choose_serving(campaign: Campaign, number: int, heldout: HeldOut) -> int:
     is worse than the one before. Every model that has served, and whose files are there, is compared again
     with the one before it, because little is known of a new model. ``heldout`` has the new model's ranks."""
     rounds = campaign.rounds
-    noted = campaign.store.ranks() | {row[:3]: row[3:] for row in heldout.ranks}
+    noted = campaign.rounds.ranks() | {row[:3]: row[3:] for row in heldout.ranks}
     served = {FROZEN, *(record.serving for record in rounds.records())}
     served = {model for model in served if rounds.files(model).has_vectors}
     serving, *later = sorted({*served, number})
@@ -238,5 +238,6 @@ def prune(campaign: Campaign, pinned: Iterable[int] = ()) -> None:
             p5 = estimates.get(record.number)
             if p5 is not None:
                 campaign.rounds.save(replace(record, p5=(p5.value, p5.low, p5.high)))
+    campaign.store.remove_ranks([record.number for record in old])
     for record in old:
         campaign.rounds.files(record.number).remove()

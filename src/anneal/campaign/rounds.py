@@ -181,6 +181,7 @@ class Rounds:
         self._records: list[Record] = []
         self._heldout: list[tuple[int, int, int, int]] = []
         self._heldout_pairs: dict[Pair, None] = {}
+        self._ranks: dict[tuple[int, int, int], tuple[int, int, float]] | None = None
         self._vectors: tuple[int, Floats] | None = None
         self._index: tuple[int, Index | None] | None = None
         self._agenda: tuple[int, Agenda] | None = None
@@ -194,6 +195,7 @@ class Rounds:
                 self._records = [Record.from_json(about) for about in self._store.rounds()]
                 self._heldout = self._store.heldout()
                 self._heldout_pairs = {(a, b): None for _, _, a, b in self._heldout}
+                self._ranks = None
                 self._version = version
             self._mark = mark
         return self._records
@@ -211,6 +213,13 @@ class Rounds:
         """Every held-out pair once, in the order drawn."""
         self.records()
         return self._heldout_pairs
+
+    def ranks(self) -> dict[tuple[int, int, int], tuple[int, int, float]]:
+        """(model, a, b) → the ranks and the similarity of a held-out pair in a model (``Store.ranks``)."""
+        self.records()
+        if self._ranks is None:
+            self._ranks = self._store.ranks()
+        return self._ranks
 
     @property
     def version(self) -> tuple[int, float]:

@@ -261,6 +261,11 @@ class Store(Database):
         rows = self.db.execute("SELECT model, a, b, ab, ba, score FROM ranks")
         return {row[:3]: row[3:] for row in rows}
 
+    def remove_ranks(self, models: Iterable[int]) -> None:
+        """Forget the ranks of held-out pairs in these models."""
+        with self.transaction():
+            self.db.executemany("DELETE FROM ranks WHERE model = ?", [(model,) for model in models])
+
     def leases(self) -> list[Lease]:
         """Those that have not run out, in the order they were given."""
         current = "SELECT a, b, holder, purpose FROM leases WHERE until > ? ORDER BY rowid"
