@@ -157,7 +157,7 @@ def test_the_record_has_the_figures_of_the_round(campaign: Campaign) -> None:
     similar = answers.given(SIMILAR)
     s = (learned.vectors[similar.a] * learned.vectors[similar.b]).sum(axis=1)
     assert (s >= record.cutoff).any()  # some similar pairs are called similar
-    assert set(record.seconds) == {"infer", "fit", "embed", "heldout", "plan"}
+    assert set(record.seconds) == {"infer", "fit", "embed", "heldout", "index", "plan"}
     assert Record.from_json(json.loads(json.dumps(asdict(record)))) == record
 
 

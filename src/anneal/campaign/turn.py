@@ -127,7 +127,8 @@ def turn(
         files.save_space(learned.vectors, heldout.query_results(learned.vectors, campaign.images, queries))
         drawn = heldout.more(campaign, learned.vectors, learned.snapshot.known, number)
         serving = heldout.choose_serving(campaign, number, drawn)
-        if serving == number:
+    if serving == number:
+        with timed(seconds, "index"):
             files.index_vectors()
     with timed(seconds, "plan"):
         rate = recheck_rate(campaign, number + 1)

@@ -47,7 +47,7 @@ COLUMNS = (
     "map5_min", "map5_hits", "map5_all", "p5", "p5_class",
 )  # fmt: skip
 """Columns of ``curve.csv``. Nothing in it depends on the machine's speed."""
-STEPS = ("infer", "fit", "embed", "heldout", "plan")
+STEPS = ("infer", "fit", "embed", "heldout", "index", "plan")
 """Columns of ``seconds.csv`` after KEY."""
 
 Tell = Callable[[Row], None]
