@@ -117,7 +117,7 @@ def rounds(work: Task, name: str) -> None:
     """Whole rounds: against the peer at its score, and against our own earlier recipe."""
     print(f"frozen features: {work.score(unit(work.stored)):.3f}", flush=True)
     theirs = work.mean_score(work.peers)
-    for steps in (5, 10, 15, 20, 30, 40, 60, 80, 100):
+    for steps in (5, 8, 10, 11, 12, 13, 14, 15, 20, 30, 40, 60, 80, 100):
         few = Fit(steps=steps, passes=0)
         reached = work.mean_score(lambda seed, few=few: work.ours(few, seed))  # type: ignore[misc]
         if reached >= theirs:

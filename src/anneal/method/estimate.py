@@ -14,6 +14,7 @@ from dataclasses import astuple, dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from anneal.files import release
 from anneal.method.mining import pairwise
 from anneal.method.neighbours import rows_of
 from anneal.pairs import Floats, Ids, Pairs, Verdict
@@ -82,6 +83,7 @@ def _strips(vectors: Floats, images: Ids, anchors: Ids, strip: int) -> Iterator[
         s = np.empty((len(some), len(images)), dtype=queries.dtype)
         for j in range(0, len(images), BLOCK):
             s[:, j : j + BLOCK] = queries @ rows_of(vectors, images[j : j + BLOCK]).T
+            release(vectors)
         s[np.arange(len(s)), some] = -np.inf
         yield from enumerate(s, start=i)
 

@@ -11,6 +11,7 @@ from typing import Self
 import numpy as np
 from scipy.sparse import coo_array, csr_array
 
+from anneal.files import release
 from anneal.method.neighbours import nearest
 from anneal.method.relations import Known, Relations
 from anneal.pairs import Floats, Ids
@@ -65,8 +66,10 @@ def _some(images: Ids, rng: np.random.Generator) -> Ids:
 def spread_labels(vectors: Floats, images: Ids, known: Known) -> Membership:
     """Spread the known groups, the MAX_GROUPS largest ones at most, over all ``images``."""
     images = np.unique(images)
-    ranking = nearest(vectors, images, np.asarray(vectors[images]), min(NEIGHBOURS + 1, len(images)))
-    near = np.searchsorted(images, ranking.ids)
+    rows = np.asarray(vectors[images])
+    release(vectors)
+    ranking = nearest(rows, np.arange(len(rows)), rows, min(NEIGHBOURS + 1, len(rows)))
+    near = ranking.ids
     graph = _graph(near, ranking.scores)
 
     placed = np.flatnonzero(np.isin(images, known.members))

@@ -81,8 +81,9 @@ def _typical(snapshot: Snapshot, unplaced: Ids, n: int, rng: Generator) -> Ids:
 
 def density(vectors: Floats, images: Ids) -> Floats:
     """Mean similarity of each image to its nearest neighbours: high for typical ones."""
-    k = min(NEIGHBOURS + 1, len(images))
-    return np.asarray(nearest(vectors, images, np.asarray(vectors[images]), k).scores[:, 1:].mean(axis=1))
+    rows = np.asarray(vectors[images])
+    ranking = nearest(rows, np.arange(len(rows)), rows, min(NEIGHBOURS + 1, len(rows)))
+    return np.asarray(ranking.scores[:, 1:].mean(axis=1))
 
 
 def _doubt(trained: Membership, frozen: Membership, unplaced: Ids, soon: bool, neighbourhood: bool) -> Floats:

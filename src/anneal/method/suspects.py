@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import depth_first_order
 from scipy.special import expit
 
+from anneal.files import release
 from anneal.method.mining import pairwise
 from anneal.method.neighbours import nearest
 from anneal.method.relations import Relations
@@ -82,7 +83,9 @@ class _Votes:
     def __init__(self, frozen: Floats, known: Relations) -> None:
         self.known = known
         self.members = known.members
-        self.near = nearest(frozen, self.members, np.asarray(frozen[self.members]), NEAR).ids
+        rows = np.asarray(frozen[self.members])
+        release(frozen)
+        self.near = self.members[nearest(rows, np.arange(len(rows)), rows, NEAR).ids]
 
     def share(self, part: Ids, group: int) -> float:
         """Among the nearest images outside a part, of each of its members, the share that is in a group; nan

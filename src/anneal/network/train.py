@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from anneal.errors import UsageError
+from anneal.files import release
 from anneal.method.relations import Relations
 from anneal.network import processes
 from anneal.network.backbones import Backbone
@@ -179,6 +180,7 @@ def _fit(
             encoder.load_state_dict(task.start.state_dict())
         elif depth == "head":
             encoder.settle(torch.from_numpy(stored[task.images]).to(device))
+            release(stored)
         compared_dim = dim if searched(depth) == "backbone" else shape.out
         classifier = None
         if task.pair_classifier:
@@ -290,6 +292,7 @@ def _narrow(
         features = prepare(stored[ids[i : i + BLOCK]], backbone).to(backbone.device)
         x[i : i + BLOCK] = (features - encoder.mean) / encoder.std @ basis
         anchors[i : i + BLOCK] = encoder.anchor(features)
+        release(stored)
 
     def read(shown: Ids) -> tuple[Tensor, Tensor]:
         at = torch.from_numpy(np.searchsorted(ids, shown)).to(backbone.device)
