@@ -64,6 +64,8 @@ def page(every: dict[str, dict[str, object]]) -> str:
             )
             parts.append("| work | reference | ratio | wanted |\n|---|---|---|---|\n")
             parts.append("\n".join(rows) + "\n\n")
+            if name == "growth":
+                parts.append("![The same from a thousand images to a million](figures/growth.png)\n\n")
     return "".join(parts).rstrip("\n") + "\n"
 
 
