@@ -1,5 +1,5 @@
 """Search in 1 000 000 × 256 vectors: exact beside faiss's flat index, and by an inverted file beside graphs
-(HNSW of faiss and of usearch). A graph of a million takes many minutes to build, so graphs, and our index
+(HNSW of faiss and of usearch). A graph takes long to build, so graphs, and our index
 beside them, are of the first 200 000. Vectors are of two kinds: in clusters, like trained ones, and without
 clusters, which is harder than frozen features are.
 

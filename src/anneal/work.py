@@ -38,3 +38,11 @@ def in_threads(threads: int, work: Callable[[Item], Result], items: Iterable[Ite
     """``in_order`` in threads of this process."""
     with ThreadPoolExecutor(threads) as pool:
         yield from in_order(lambda item: pool.submit(work, item), Future.result, items, threads + 1)
+
+
+def blas_threads() -> int:
+    """The number of threads that a matrix product may have now."""
+    from threadpoolctl import threadpool_info
+
+    blas = [library for library in threadpool_info() if library["user_api"] == "blas"]
+    return min((int(library["num_threads"]) for library in blas), default=1)

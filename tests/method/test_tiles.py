@@ -19,6 +19,7 @@ from anneal.method.similarity import MOST_SIMILAR, Bound, Found, Similarity, Sim
 from anneal.method.tiles import Measure, merge, mine_near, mine_tile
 from anneal.method.uncertainty import PairProbability
 from anneal.pairs import UNKNOWN, Answers, Floats, Ids, Pairs
+from anneal.work import blas_threads
 
 
 def seed(number: int) -> np.random.Generator:
@@ -308,9 +309,9 @@ def test_as_many_threads_as_blas_has_and_blas_has_them_again_afterwards() -> Non
     measure = Similarity(unit(seed(8).normal(size=(50, 3))), 0.1)
     for allowed in (1, 2):
         with threadpool_limits(allowed, "blas"):
-            assert tiles._blas_threads() == allowed
+            assert blas_threads() == allowed
             mine_near(measure, np.arange(50), known, 5, seed(0))
-            assert tiles._blas_threads() == allowed
+            assert blas_threads() == allowed
 
 
 @pytest.mark.parametrize("middle", [0.5, MOST_SIMILAR])

@@ -3,7 +3,8 @@
 The inverted file (faiss) puts each vector into the list of its nearest centroid. A search looks into the few
 lists whose centroids are nearest to the query, and finds candidates by codes of one byte per number. Their
 similarities are then computed from the vectors, so scores are exact, and only a result can be missed.
-It takes seconds to build. That matters because every round has new vectors; a graph (HNSW) takes minutes.
+It takes seconds to build. That matters because every round has new vectors; a graph (HNSW) takes twenty times
+as long or more (bench/search.py).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from anneal.pairs import Floats, Ids
+from anneal.work import blas_threads
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -53,7 +55,7 @@ def nearest(
     images = _ascending(images)
     vectors = np.asarray(vectors)
     k = min(k, len(images))
-    threads = _threads() if len(queries) * len(images) >= THREADED else 1
+    threads = blas_threads() if len(queries) * len(images) >= THREADED else 1
     strips = [queries[i : i + strip] for i in range(0, len(queries), strip)]
     parts = np.array_split(images, threads) if len(strips) < threads else [images]
 
@@ -72,14 +74,6 @@ def nearest(
         ids[i : i + strip] = np.take_along_axis(ids_found, order, axis=1)
         scores[i : i + strip] = np.take_along_axis(best, order, axis=1)
     return Ranking(ids, scores)
-
-
-def _threads() -> int:
-    """The number of threads that a matrix product may have."""
-    from threadpoolctl import threadpool_info
-
-    blas = [library for library in threadpool_info() if library["user_api"] == "blas"]
-    return min((int(library["num_threads"]) for library in blas), default=1)
 
 
 def _map(work: Callable[[T], S], every: list[T], threads: int) -> list[S]:

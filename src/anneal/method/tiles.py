@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from anneal.method.mining import Mined, best_of, new_salt
 from anneal.method.relations import Known
 from anneal.pairs import UNKNOWN, Floats, Ids, Pairs
-from anneal.work import Workers, in_threads
+from anneal.work import Workers, blas_threads, in_threads
 
 TILE = 4096  # images a side, at most: large enough that gathering their vectors costs little
 DENSE = 8  # verdicts of a whole block are looked up at once where one pair in DENSE passes
@@ -80,7 +80,7 @@ def mine_near(
     images = np.unique(images)
     salt = new_salt(rng)
     anchors = _anchors(images, measure.budget if budget is None else budget, rng)
-    threads = _blas_threads() if threads is None else threads
+    threads = blas_threads() if threads is None else threads
     best = Mined.none()
 
     def parts() -> Iterator[Part]:
@@ -203,10 +203,3 @@ def _anchors(images: Ids, budget: int, rng: Generator) -> Ids:
 def _size(n: int) -> int:
     """Of a tile: smaller for few images, so that all threads have work."""
     return min(max(n // 4 // 512, 1) * 512, TILE)
-
-
-def _blas_threads() -> int:
-    """The number of threads that BLAS may use now."""
-    from threadpoolctl import threadpool_info
-
-    return max((pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"), default=1)
