@@ -39,6 +39,16 @@ class Entry(NamedTuple):
     split: str = ""  # train, val or test; empty if it has none
 
 
+class About(NamedTuple):
+    """What is known of an image beside its pixels."""
+
+    window: tuple[int, int, int, int] | None = None  # x, y, width, height in its file; None: the whole file
+    footprint: tuple[tuple[float, float], ...] = ()  # corners as (longitude, latitude) in WGS 84
+
+
+NOTHING = About()
+
+
 @dataclass(frozen=True)
 class Archive:
     """Images by id: row i of every column is image i."""
@@ -51,6 +61,7 @@ class Archive:
     pixels: NDArray[np.uint8]  # (n, px, px, 3), memory-mapped
     skipped: tuple[tuple[str, str], ...]  # (path, reason) of files that could not be read
     folder: Path  # holds the pixels and everything computed from them
+    about: tuple[About, ...]
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -118,24 +129,26 @@ def reopen(root: Path, folder: Path, px: int) -> Archive:
     pixels = GrowingArray(folder / "pixels", np.uint8, (px, px, 3))
     if not _is_read(pixels):
         raise ArchiveError(f"Pixels in {folder} are gone or incomplete: restore them or make a new campaign.")
-    images: list[tuple[str, str, str, str]] = []
+    images: list[tuple[str, str, str, str, About]] = []
     skipped: list[tuple[str, str]] = []
-    for path, label, split, digest, reason in _listed(pixels):
+    for path, label, split, digest, reason, *more in _listed(pixels):
         if digest:
             # A class or a split stands in many lines and is held once.
-            images.append((path, sys.intern(label), sys.intern(split), digest))
+            known = _about(more[0]) if more else NOTHING
+            images.append((path, sys.intern(label), sys.intern(split), digest, known))
         else:
             skipped.append((path, reason))
     if not images:
         first = "; ".join(f"{path}: {reason}" for path, reason in skipped[:3])
         raise ArchiveError(f"None of the files in {root} could be read as an image ({first}).")
-    paths, labels, splits, digests = zip(*images, strict=True)
-    return Archive(root, paths, labels, splits, digests, pixels.array(), tuple(skipped), folder)
+    paths, labels, splits, digests, about = zip(*images, strict=True)
+    return Archive(root, paths, labels, splits, digests, pixels.array(), tuple(skipped), folder, about)
 
 
 # -- the list of files ------------------------------------------------------------------------------
-# ``pixels.jsonl`` has a line for every file: a JSON list of path, class, split, digest and reason. A file
-# that could not be read has a reason and no digest. The list only grows. The note of the pixels says how many
+# ``pixels.jsonl`` has a line for every file: a JSON list of path, class, split, digest, reason and, where
+# there is something to say, an object of About's fields. A file that could not be read has a reason and no
+# digest. The list only grows. The note of the pixels says how many
 # ``files`` count and how many ``bytes`` they take; what a killed reader left after them does not count.
 
 
@@ -154,8 +167,14 @@ def _is_read(pixels: GrowingArray) -> bool:
     return pixels.complete and ("images" in pixels.note or _has_list(pixels))
 
 
-def _listed(pixels: GrowingArray) -> Iterator[list[str]]:
-    """(path, class, split, digest, reason) of every file."""
+def _about(saved: dict[str, Any]) -> About:
+    window = saved.get("window")
+    footprint = tuple((x, y) for x, y in saved.get("footprint", ()))
+    return About(tuple(window) if window else None, footprint)
+
+
+def _listed(pixels: GrowingArray) -> Iterator[list[Any]]:
+    """(path, class, split, digest, reason[, about]) of every file."""
     note = pixels.note
     if "images" in note:
         yield from ([*image, ""] for image in note["images"])
