@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from anneal.errors import AnnealError, DiskError
-from anneal.files import explain_disk_errors, release, save_array, write_text
+from anneal.files import explain_disk_errors, gather, release, save_array, write_text
 from full_disk import no_file_over
 
 Write = Callable[[Path], None]
@@ -170,3 +170,11 @@ def test_a_mapped_array_keeps_its_values_when_its_memory_is_released(tmp_path: P
     release(read)
     assert read[0].tolist() == [-1] * 8
     release(np.ones(3))  # nothing to do
+
+
+def test_gathered_rows_are_those_of_the_array(tmp_path: Path) -> None:
+    save_array(tmp_path / "a.npy", np.arange(30_000, dtype=np.float32).reshape(-1, 3))
+    mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
+    rows = np.random.default_rng(0).integers(10_000, size=5000)
+    assert np.array_equal(gather(mapped, rows), mapped[rows])
+    assert gather(np.ones((4, 2)), np.array([], dtype=np.int64)).shape == (0, 2)

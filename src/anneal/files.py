@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from anneal.errors import DiskError
 
+GATHERED = 2048  # rows at once
+
 
 def write_text(path: Path, text: str) -> None:
     """Replace a file in one step: a reader sees the old text or the new text, never a part."""
@@ -32,6 +34,16 @@ def release(array: NDArray[Any]) -> None:
     mapped = getattr(array, "_mmap", None)
     if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
         mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def gather(array: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
+    """A copy of these rows. Of a mapped file, a part at a time is in memory beside the copy: the system
+    maps many pages around each row."""
+    copy = np.empty((len(rows), *array.shape[1:]), dtype=array.dtype)
+    for i in range(0, len(rows), GATHERED):
+        copy[i : i + GATHERED] = array[rows[i : i + GATHERED]]
+        release(array)
+    return copy
 
 
 @contextmanager

@@ -235,6 +235,8 @@ class Recorded:
         self.rows = rows
         self.read: set[int] = set()
         self.most = 0
+        self.shape = rows.shape
+        self.dtype = rows.dtype
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from anneal.errors import UsageError
-from anneal.files import release
+from anneal.files import gather, release
 from anneal.method.relations import Relations
 from anneal.network import processes
 from anneal.network.backbones import Backbone
@@ -179,8 +179,7 @@ def _fit(
         if task.start is not None:
             encoder.load_state_dict(task.start.state_dict())
         elif depth == "head":
-            encoder.settle(torch.from_numpy(stored[task.images]).to(device))
-            release(stored)
+            encoder.settle(torch.from_numpy(gather(stored, task.images)).to(device))
         compared_dim = dim if searched(depth) == "backbone" else shape.out
         classifier = None
         if task.pair_classifier:
