@@ -35,7 +35,7 @@ from anneal.work import Workers
 
 PX = 224
 IMAGES = 192
-VECTORS = 30_000
+VECTORS = 60_000
 BLOCK = 16  # images of a task: few, so that both nodes end at about the same time
 TURNS = 3
 BACKBONE = backbones.load(backbones.DEFAULT, "cpu")
