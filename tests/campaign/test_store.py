@@ -564,3 +564,31 @@ def test_a_file_that_another_process_locks_is_a_sentence(store: Store) -> None:
         other.execute("ROLLBACK")
     say(store, (0, 1, SIMILAR))
     assert said(store) == [(0, 1, SIMILAR)]
+
+
+WRITER = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+print("ready", flush=True)
+while True:
+    db.execute("BEGIN IMMEDIATE")
+    some = [(bytes(2000),)] * 300
+    db.executemany("INSERT INTO queries (id, made, pixels) VALUES (hex(randomblob(8)), 0, ?)", some)
+    db.execute("COMMIT")
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+"""
+
+
+def test_a_file_opens_while_another_process_moves_its_log_into_it(tmp_path: Path) -> None:
+    path = tmp_path / "campaign.sqlite"
+    Store(path, create=True).close()
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE)
+    try:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"ready\n"
+        for _ in range(200):
+            with closing(Store(path)) as store:
+                assert store.settings() == {}
+    finally:
+        writer.kill()
+        writer.communicate()

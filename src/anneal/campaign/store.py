@@ -342,9 +342,13 @@ class Mailbox:
 
 
 def _version_in_header(path: Path) -> int:
-    """The file's version; nothing is touched. It is read through SQLite: a plain open and close would
-    drop the locks of this process, and another process could then remove the write-ahead log."""
+    """The file's version; nothing is touched. 0 if it cannot be read: it is looked at again when the file is
+    open. It is read through SQLite: a plain open and close would drop the locks of this process, and another
+    process could then remove the write-ahead log."""
     if not path.is_file():
         return 0
     with closing(sqlite3.connect(f"{path.resolve().as_uri()}?immutable=1", uri=True)) as db:
-        return int(db.execute("PRAGMA user_version").fetchone()[0])
+        try:
+            return int(db.execute("PRAGMA user_version").fetchone()[0])
+        except sqlite3.DatabaseError:  # damaged, or another process is writing the file at this moment
+            return 0
