@@ -10,9 +10,9 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -88,7 +88,7 @@ class Archive:
         """The id of a file, given as a path on disk or relative to the root; None if it is not here."""
         relative = os.path.relpath(path, self.root)
         resolved = os.path.relpath(path.resolve(), self.root.resolve())
-        names = [os.path.normpath(name) for name in (str(path), relative, resolved)]
+        names = [os.path.normpath(name) for name in (str(path), relative, resolved, str(path.resolve()))]
         return next((self._rows[name] for name in names if name in self._rows), None)
 
     @cached_property
@@ -124,25 +124,37 @@ def open_archive(
     return reopen(root, folder, px)
 
 
-def reopen(root: Path, folder: Path, px: int) -> Archive:
-    """An archive that was read before, from its kept pixels. The image files may be gone."""
+def reopen(root: Path, folder: Path, px: int, size: int | None = None) -> Archive:
+    """An archive that was read before, from its kept pixels. The image files may be gone. With a ``size`` it
+    has the first so many images: the pixels may be growing."""
     pixels = GrowingArray(folder / "pixels", np.uint8, (px, px, 3))
-    if not _is_read(pixels):
+    if not _is_read(pixels) and not (size and pixels.rows >= size and _has_list(pixels)):
         raise ArchiveError(f"Pixels in {folder} are gone or incomplete: restore them or make a new campaign.")
     images: list[tuple[str, str, str, str, About]] = []
-    skipped: list[tuple[str, str]] = []
+    skipped: dict[str, str] = {}
     for path, label, split, digest, reason, *more in _listed(pixels):
         if digest:
             # A class or a split stands in many lines and is held once.
             known = _about(more[0]) if more else NOTHING
             images.append((path, sys.intern(label), sys.intern(split), digest, known))
+            skipped.pop(path, None)
         else:
-            skipped.append((path, reason))
+            skipped[path] = reason
+    images = images[:size]
     if not images:
-        first = "; ".join(f"{path}: {reason}" for path, reason in skipped[:3])
+        first = "; ".join(f"{path}: {reason}" for path, reason in list(skipped.items())[:3])
         raise ArchiveError(f"None of the files in {root} could be read as an image ({first}).")
     paths, labels, splits, digests, about = zip(*images, strict=True)
-    return Archive(root, paths, labels, splits, digests, pixels.array(), tuple(skipped), folder, about)
+    array = pixels.array()[:size]
+    return Archive(root, paths, labels, splits, digests, array, tuple(skipped.items()), folder, about)
+
+
+def with_paths(archive: Archive, moved: Mapping[int, str]) -> Archive:
+    """The archive with some images at other paths."""
+    if not moved:
+        return archive
+    paths = tuple(moved.get(i, path) for i, path in enumerate(archive.paths))
+    return replace(archive, paths=paths)
 
 
 # -- the list of files ------------------------------------------------------------------------------

@@ -4,8 +4,9 @@ A campaign is a folder: ``campaign.sqlite`` (all that people said), ``cache/`` (
 and ``rounds/`` (the models and vectors of each round).
 """
 
+import os
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
 from functools import cached_property
@@ -14,8 +15,10 @@ from typing import Self
 
 import numpy as np
 
-from anneal.archive.catalog import Archive, reopen
+from anneal.archive.catalog import Archive, reopen, with_paths
+from anneal.archive.growth import file_of, stats
 from anneal.campaign.evidence import Evidence, GrowingEvidence, answers_of, label_pairs
+from anneal.campaign.inventory import Inventory, Near, Retired
 from anneal.campaign.log import Log
 from anneal.campaign.rounds import Rounds
 from anneal.campaign.store import MACHINE, Event, HeldOut, Mailbox, Purpose, Row, Store
@@ -37,20 +40,16 @@ class Campaign:
         self.folder = folder
         self.store = store
         self.mailbox = Mailbox(store)
+        self.inventory = Inventory(store)
         self._forget()
         saved = store.settings()
         try:
             known = {one.name for one in fields(Settings)}  # a later version may have saved more
             self.settings = Settings(**{k: v for k, v in saved["settings"].items() if k in known})
-            self.size = int(saved["size"])  # images in the archive
-            some = saved["images"]
-            self.images: Ids = np.arange(self.size) if some is None else np.array(some, dtype=np.int64)
-            """Those that may be asked about."""
-            where = saved["archive"]
+            self.chosen: list[int] | None = saved["images"]  # in a simulation, the images it asks about
+            stored = Path(saved["archive"]["folder"])
         except KeyError:
             raise CampaignError(f"{folder} holds a campaign that was not finished: run init again.") from None
-        self._root = Path(where["root"])
-        stored = Path(where["folder"])
         beside = folder / "cache" / stored.name  # the campaign's folder may have been moved
         self.archive_folder = beside if beside.exists() else stored  # of the archive's pixels and features
         self.id = str(saved.get("id", ""))  # one of its own, whatever the folder is called
@@ -70,9 +69,12 @@ class Campaign:
         self._counted = 0  # changes of the log that are in the tally
         self._mark: tuple[int, int] | None = None  # of the store when the log was read
         self._labelled: tuple[int, Answers] = (0, Answers.none())  # number of the last label, pairs of all
-        self._evidence: tuple[tuple[int, int], Evidence] | None = None
+        self._evidence: tuple[tuple[int, int, int], Evidence] | None = None
         self._growing: GrowingEvidence | None = None
         self._open_heldout: tuple[tuple[float, ...], list[Pair]] | None = None
+        self._images: tuple[tuple[float, ...], Ids] | None = None
+        self._retired: tuple[tuple[float, ...], Ids] | None = None
+        self._archive: tuple[tuple[float, ...], Archive] | None = None
 
     @classmethod
     def create(
@@ -83,15 +85,28 @@ class Campaign:
         images: Ids,
         heldout: HeldOut | None = None,
         strategy: Strategy | None = None,
+        *,
+        duplicates: Mapping[int, Retired] | None = None,
+        near: Iterable[Near] | None = None,
+        source: str = ".",
     ) -> Self:
-        """A new campaign on ``archive`` that asks about ``images`` only."""
+        """A new campaign on ``archive`` that asks about ``images`` only, and of those not about
+        ``duplicates``. ``near`` are those that show the same picture, if they were looked for. The ``source``
+        is the folder or the manifest that the images were read from, relative to the root."""
         refuse_if_made(folder)
         store = Store(folder / FILE, create=True)
-        where = {"root": str(archive.root.resolve()), "folder": str(archive.folder.resolve())}
+        root = archive.root.resolve()
+        where = {"root": str(root), "folder": str(archive.folder.resolve())}
+        where["beside"] = os.path.relpath(root, folder.resolve())
+        inventory = Inventory(store)
         with store.transaction():
             if heldout is not None:
                 store.add_heldout(heldout)
             store.set(id=uuid.uuid4().hex, archive=where, size=len(archive))
+            store.set(sources=[source], compared=0 if near is None else len(archive))
+            inventory.note_files(stats(root, map(file_of, archive.paths)))
+            inventory.retire(duplicates or {})
+            inventory.add_near(near or [])
             everything = len(images) == len(archive)
             store.set(settings=asdict(settings), images=None if everything else images.tolist())
         return cls(folder, store, strategy)
@@ -113,9 +128,43 @@ class Campaign:
     def close(self) -> None:
         self.store.close()
 
+    @property
+    def size(self) -> int:
+        """The number of images in the archive, retired ones too: ids go from 0 to this."""
+        return self.rounds.size
+
+    @property
+    def images(self) -> Ids:
+        """Those that may be asked about."""
+        version = self.rounds.version
+        if self._images is None or self._images[0] != version:
+            every = np.arange(self.size) if self.chosen is None else np.array(self.chosen, dtype=np.int64)
+            self._images = version, every[~np.isin(every, self.retired())]
+        return self._images[1]
+
+    def retired(self) -> Ids:
+        """Images that are not asked about, not found and not counted: their files are gone, or they are
+        duplicates. What was said about them still counts."""
+        version = self.rounds.version
+        if self._retired is None or self._retired[0] != version:
+            self._retired = version, np.array(list(self.inventory.retired()), dtype=np.int64)
+        return self._retired[1]
+
+    @property
+    def root(self) -> Path:
+        """The archive's folder: where it was, or where it is beside the campaign if both were moved."""
+        where = self.store.setting("archive", {})
+        root = Path(where["root"])
+        beside = (self.folder / where["beside"]).resolve() if "beside" in where else root
+        return beside if beside.exists() and not root.exists() else root
+
     def archive(self) -> Archive:
         """The archive, from the stored pixels: the files need not be there."""
-        return reopen(self._root, self.archive_folder, self.settings.px)
+        version = self.rounds.version
+        if self._archive is None or self._archive[0] != version:
+            archive = reopen(self.root, self.archive_folder, self.settings.px, self.size)
+            self._archive = version, with_paths(archive, self.inventory.moved())
+        return self._archive[1]
 
     def answer(
         self,
@@ -244,7 +293,7 @@ class Campaign:
         """What is to be learnt from, and what follows from it, computed from all answers: for the machine's
         turn. Between two questions ``known`` costs less."""
         log = self.log()
-        version = log.newest, self._labelled[0]
+        version = log.newest, self._labelled[0], self.size
         if self._evidence is None or self._evidence[0] != version:
             rows = [row for row in log.standing() if row.purpose != Purpose.HELD_OUT]
             labels = self._labelled[1]
@@ -264,8 +313,9 @@ class Campaign:
         """What the full closure of the answers gives, kept up answer by answer."""
         log = self.log()
         newest, labels = self._labelled
-        if self._growing is None or self._growing.newest_label != newest:
-            self._growing = GrowingEvidence(self.size, newest, labels)
+        size = self.size
+        if self._growing is None or (self._growing.newest_label, len(self._growing.closure)) != (newest, size):
+            self._growing = GrowingEvidence(size, newest, labels)
         self._growing.follow(log)
         return self._growing
 
