@@ -85,9 +85,12 @@ def init(
 
     with progress_bars() as watch, cluster.workers(ray) as workers:
         from anneal.archive.catalog import open_archive
+        from anneal.archive.reading import Reading
         from anneal.campaign.turn import begin
 
-        images = open_archive(archive, settings.px, campaign / "cache", watch("reading"))
+        images = open_archive(
+            archive, settings.px, campaign / "cache", watch("reading"), reading=Reading.of(settings)
+        )
         if use_classes and not any(images.labels):
             raise UsageError("--use-classes: there are no classes. Put the images in one folder per class.")
         made = begin(campaign, images, settings, watch, workers=workers)

@@ -71,11 +71,13 @@ def nearest_images(
     """The k images nearest to a unit vector, and their similarities; some may be left out, and any number may
     be ``retired``. With an index of the vectors it is quick for a million of them, and may miss a few."""
     more = k + len(set(left_out))
-    gone = np.empty(0, dtype=np.int64) if retired is None else retired
     if index is None:
-        ranking = nearest(vectors, np.setdiff1d(np.arange(len(vectors)), gone), wanted[None], more)
+        images = np.arange(len(vectors))
+        if retired is not None and len(retired):
+            images = np.setdiff1d(images, retired, assume_unique=True)
+        ranking = nearest(vectors, images, wanted[None], more)
     else:
-        ranking = index.nearest(vectors, wanted[None], more, without=gone)
+        ranking = index.nearest(vectors, wanted[None], more, without=retired)
     kept = ~np.isin(ranking.ids[0], left_out)
     return ranking.ids[0][kept][:k], ranking.scores[0][kept][:k]
 

@@ -5,9 +5,7 @@ other bytes is a new image, and the image of a file that is gone is retired unti
 """
 
 import hashlib
-import json
 import os
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,14 +14,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from anneal.archive import catalog
-from anneal.archive.catalog import Archive, Entry
+from anneal.archive.catalog import Archive, read_entries, scan
 from anneal.archive.pixels import GrowingArray
+from anneal.archive.reading import Entry, Reading, file_of
 from anneal.errors import ArchiveError
-from anneal.files import replacing
 from anneal.watch import Progress, silent
 
-TILE = re.compile(r"@\d+,\d+$")
+
+DIGITS = 32  # of a file's digest
 
 
 class Stat(NamedTuple):
@@ -55,18 +53,19 @@ class Changes:
     seen: dict[str, Stat] = field(default_factory=dict)  # of files that were hashed
 
 
-def file_of(path: str) -> str:
-    """The file that an image is from: its path without the place of a tile."""
-    return TILE.sub("", path)
+def files_of(archive: Archive) -> list[str]:
+    """The file that each image is in: a tile's path has its place in the file too."""
+    about = zip(archive.paths, archive.about, strict=True)
+    return [file_of(path, known.window) for path, known in about]
 
 
 def held(archive: Archive, gone: Iterable[int]) -> list[Held]:
-    """The images of an archive by their files, in the order of their ids. The digest of a tile is that of its
-    file, ``@`` and its place."""
+    """The images of an archive by their files, in the order of their ids. The digest of a tile begins with
+    that of its file."""
     retired = set(gone)
     ids: dict[tuple[str, str, bool], list[int]] = defaultdict(list)
-    for i, (path, digest) in enumerate(zip(archive.paths, archive.digests, strict=True)):
-        ids[file_of(path), digest.partition("@")[0], i in retired].append(i)
+    for i, (file, digest) in enumerate(zip(files_of(archive), archive.digests, strict=True)):
+        ids[file, digest[:DIGITS], i in retired].append(i)
     return [Held(file, digest, tuple(some), back) for (file, digest, back), some in ids.items()]
 
 
@@ -129,7 +128,9 @@ def _match(strange: Mapping[str, str], pool: Sequence[Held]) -> dict[str, Held]:
 # -- on disk ---------------------------------------------------------------------------------------
 
 
-def scan_sources(root: Path, sources: Sequence[str], without: Path) -> dict[str, list[Entry]]:
+def scan_sources(
+    root: Path, sources: Sequence[str], reading: Reading, without: Path
+) -> dict[str, list[Entry]]:
     """The files of all sources, each with what is to be read from it. A source is a folder or a manifest, as
     a path relative to the root or an absolute one; a file outside the root has an absolute path. The folder
     ``without``, a campaign's own, is left out."""
@@ -141,13 +142,11 @@ def scan_sources(root: Path, sources: Sequence[str], without: Path) -> dict[str,
             raise ArchiveError(
                 f"{place} is gone: put it back, or say where it is now with anneal relocate. Nothing was changed."
             )
-        base, some = catalog.scan(place)
+        base, some = scan(place, reading)
         for entry in some:
-            file = (base / file_of(entry.path)).resolve() if base != root else root / file_of(entry.path)
-            if own in file.parents:
-                continue
             based = _based(root, base, entry)
-            entries.setdefault(file_of(based.path), []).append(based)
+            if own not in (root / based.path).resolve().parents:
+                entries.setdefault(based.file, []).append(based)
     return entries
 
 
@@ -188,18 +187,7 @@ def digest_of(path: Path) -> str:
 
 def read_new(archive: Archive, entries: list[Entry], progress: Progress = silent) -> None:
     """Append images to the stored pixels and to the list of files. Those that are there stay as they are."""
-    pixels = GrowingArray(archive.folder / "pixels", np.uint8, (archive.px, archive.px, 3))
+    row = archive.pixels.shape[1:]
+    pixels = GrowingArray(archive.folder / "pixels", np.uint8, row)
     with pixels.writing():
-        _move_list_to_file(pixels)
-        done = [Entry("")] * pixels.note["files"]  # read before; only their number counts
-        catalog._read(archive.root, done + entries, pixels, progress, os.cpu_count() or 1)
-
-
-def _move_list_to_file(pixels: GrowingArray) -> None:
-    """Earlier versions kept the list of files in the note, where it cannot grow."""
-    if "images" not in pixels.note:
-        return
-    lines = [json.dumps(line).encode() + b"\n" for line in catalog._listed(pixels)]
-    with replacing(catalog._list_file(pixels)) as out:
-        out.writelines(lines)
-    pixels.finish({"files": len(lines), "bytes": sum(map(len, lines))})
+        read_entries(archive.root, entries, pixels, archive.reading, progress, os.cpu_count() or 1)

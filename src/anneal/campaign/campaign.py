@@ -16,7 +16,7 @@ from typing import Self
 import numpy as np
 
 from anneal.archive.catalog import Archive, reopen, with_paths
-from anneal.archive.growth import file_of, stats
+from anneal.archive.growth import files_of, stats
 from anneal.campaign.evidence import Evidence, GrowingEvidence, answers_of, label_pairs
 from anneal.campaign.inventory import Inventory, Near, Retired
 from anneal.campaign.log import Log
@@ -104,7 +104,7 @@ class Campaign:
                 store.add_heldout(heldout)
             store.set(id=uuid.uuid4().hex, archive=where, size=len(archive))
             store.set(sources=[source], compared=0 if near is None else len(archive))
-            inventory.note_files(stats(root, map(file_of, archive.paths)))
+            inventory.note_files(stats(root, files_of(archive)))
             inventory.retire(duplicates or {})
             inventory.add_near(near or [])
             everything = len(images) == len(archive)

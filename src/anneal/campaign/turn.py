@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anneal.archive.catalog import Archive, open_archive
+from anneal.archive.reading import Reading
 from anneal.campaign import heldout
 from anneal.campaign.campaign import Campaign, refuse_if_made
 from anneal.campaign.recheck import earlier_suspects, recheck_rate
@@ -68,7 +69,9 @@ def create(
     """Make a campaign in the folder ``campaign`` on a folder of images: read and encode every image once, and
     plan the first questions. Stopped, it goes on where it was."""
     settings = settings or Settings()
-    archive = open_archive(Path(images), settings.px, Path(campaign) / "cache", watch("reading"))
+    archive = open_archive(
+        Path(images), settings.px, Path(campaign) / "cache", watch("reading"), reading=Reading.of(settings)
+    )
     return begin(Path(campaign), archive, settings, watch)
 
 
