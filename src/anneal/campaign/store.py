@@ -228,6 +228,10 @@ class Store(Database):
         """Image → its class, the last one given."""
         return dict(self.db.execute("SELECT image, class FROM labels ORDER BY id").fetchall())
 
+    def has_labels_by(self, annotator: str) -> bool:
+        sql = "SELECT 1 FROM labels WHERE annotator = ? LIMIT 1"
+        return self.db.execute(sql, (annotator,)).fetchone() is not None
+
     def newest_label(self) -> int:
         """The number of the last label; 0 if there is none."""
         return int(self.db.execute("SELECT coalesce(max(id), 0) FROM labels").fetchone()[0])

@@ -5,8 +5,8 @@ not do: how similar different images are depends on the network. The thresholds 
 ``bench/duplicates.py``.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,8 @@ SIMILARITY = 0.95  # of the frozen vectors, at least
 CORRELATION = 0.95  # of the pixels in small, at least
 SMALL = 16  # pixels: the side of a small picture
 CANDIDATES = 5  # nearest images that an image is compared with
-BLOCK = 512  # images at a time
+BLOCK = 512  # images whose candidates are found at a time
+PICTURES = 64  # pairs of pictures in memory
 EXACT = 20_000  # images: past it candidates come from an index
 
 
@@ -42,13 +43,47 @@ def near(
         ids, scores = _candidates(vectors, images, some, index)
         rows, columns = np.nonzero((scores >= similarity) & (ids != some[:, None]) & np.isin(ids, images))
         pairs = Pairs.of(some[rows], ids[rows, columns])
-        alike = correlations(pixels[pairs.a], pixels[pairs.b])
-        for pair, s, c in zip(pairs, scores[rows, columns].tolist(), alike.tolist(), strict=True):
-            if c >= correlation:
-                found[pair] = s, c
+        found |= _alike(pairs, scores[rows, columns], pixels, correlation)
         progress(min(i + BLOCK, len(new)), len(new))
     figures = np.array(list(found.values()), dtype=np.float32).reshape(-1, 2)
     return Pairs.from_list(found), figures[:, 0], figures[:, 1]
+
+
+def _alike(
+    pairs: Pairs, scores: Floats, pixels: NDArray[np.uint8], least: float
+) -> dict[Pair, tuple[float, float]]:
+    """The pairs with at least this correlation, with their score and it."""
+    found: dict[Pair, tuple[float, float]] = {}
+    for i in range(0, len(pairs), PICTURES):
+        some = pairs[i : i + PICTURES]
+        alike = correlations(pixels[some.a], pixels[some.b])
+        figures = zip(some, scores[i : i + PICTURES].tolist(), alike.tolist(), strict=True)
+        found |= {pair: (s, c) for pair, s, c in figures if c >= least}
+    return found
+
+
+def represented(
+    same: Iterable[Sequence[int]], near: Iterable[Pair], gone: Collection[int], kept: Collection[int]
+) -> tuple[dict[int, int], dict[int, int]]:
+    """The images that another one stands for, with that one: those of the ``same`` bytes, and those that only
+    show the same picture. The smallest id stands for the others. Images that are ``gone`` stand for none, and
+    ``kept`` ones stand for themselves unless their bytes are the same."""
+    exact: dict[int, int] = {}
+    for group in same:
+        first, *others = [image for image in group if image not in gone] or [-1]
+        exact.update(dict.fromkeys(others, first))
+    smaller: dict[int, list[int]] = defaultdict(list)
+    for a, b in near:
+        smaller[b].append(a)
+    alike: dict[int, int] = {}
+    for image in sorted(smaller):
+        if image in gone or image in kept or image in exact:
+            continue
+        # Not one that is represented itself: else a chain of small changes would join different pictures.
+        standing = [a for a in smaller[image] if not (a in gone or a in exact or a in alike)]
+        if standing:
+            alike[image] = min(standing)
+    return exact, alike
 
 
 def _candidates(vectors: Floats, images: Ids, some: Ids, index: Index | None) -> tuple[Ids, Floats]:
@@ -74,10 +109,10 @@ def correlations(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> Floats:
 
 def _small(pixels: NDArray[np.uint8]) -> Floats:
     """(m, px, px, 3) → (m, SMALL² · 3) means of cells, less the mean of the image."""
-    m, px = pixels.shape[:2]
+    px = pixels.shape[1]
     edges = np.linspace(0, px, min(SMALL, px) + 1).astype(int)
     rows = np.add.reduceat(pixels.astype(np.float32), edges[:-1], axis=1)
     cells = np.add.reduceat(rows, edges[:-1], axis=2)
     area = np.outer(np.diff(edges), np.diff(edges)).astype(np.float32)
-    small = (cells / area[None, :, :, None]).reshape(m, -1)
+    small = (cells / area[None, :, :, None]).reshape(len(pixels), -1)
     return np.asarray(small - small.mean(axis=1, keepdims=True))
