@@ -13,6 +13,7 @@ import typer
 from rich.table import Table
 
 from anneal import __version__
+from anneal.cli_archive import add, duplicates, relocate, update
 from anneal.cli_experiments import demo, reproduce, simulate
 from anneal.console import (
     Device,
@@ -93,7 +94,7 @@ def init(
         )
         if use_classes and not any(images.labels):
             raise UsageError("--use-classes: there are no classes. Put the images in one folder per class.")
-        made = begin(campaign, images, settings, watch, workers=workers)
+        made = begin(campaign, images, settings, watch, workers=workers, source=archive)
     made.store.set(criterion=criterion.strip())
     if use_classes:
         made.label((i, label) for i, label in enumerate(images.labels) if label)
@@ -258,7 +259,8 @@ def status(campaign: CampaignOption = Path("campaign"), as_json: Json = False) -
     standing = progress.standing(opened)
     models = heldout.models(opened) if standing.heldout else []
     told: dict[str, Any] = {
-        "missing": opened.archive().missing(),
+        "archive": {"root": str(opened.root), **progress.archive(opened)},
+        "missing": _missing(opened),
         "models": [asdict(model) for model in models],
         "people": progress.people(opened),
         "agreement": progress.agreement(opened),
@@ -287,13 +289,41 @@ def status(campaign: CampaignOption = Path("campaign"), as_json: Json = False) -
     machine = told["machine"]
     busy = f" ({machine['done']} of {machine['total']})" if machine["state"] == "learning" else ""
     out.print(escape(machine["text"] + busy), soft_wrap=True)
-    if missing := told["missing"]:
+    _print_archive(told["archive"], told["missing"])
+    return None
+
+
+def _missing(campaign: Campaign) -> list[str]:
+    """Paths of images that count and whose file is gone."""
+    gone = set(campaign.archive().missing())
+    return [
+        path for path in map(campaign.archive().paths.__getitem__, campaign.live.tolist()) if path in gone
+    ]
+
+
+def _print_archive(told: dict[str, Any], missing: list[str]) -> None:
+    """What became of the images, and what to do about those that are gone."""
+    words = {
+        "removed": "retired: their file is gone",
+        "changed": "retired: their file has other content",
+        "duplicate": "left out: another file is the same",
+        "near": "left out: another image shows the same picture",
+        "unreadable": "files could not be read",
+    }
+    for name, text in words.items():
+        if told[name]:
+            out.print(f"{told[name]} {text}")
+    if told["updated"] is not None:
+        report = told["updated"]
+        counts = ", ".join(f"{n} {name}" for name, n in report.items() if name not in ("at", "error") and n)
+        out.print(f"Last update: {report.get('error') or counts or 'nothing had changed'}", soft_wrap=True)
+    if missing:
         names = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
         err.print(
-            f"[yellow]{len(missing)} files are gone from the archive since init[/] ({escape(names)}): "
-            "what was stored of them is still searched and asked about."
+            f"[yellow]{len(missing)} files are gone from the archive[/] ({escape(names)}): what was stored of "
+            "them is still searched and asked about. anneal update retires them; if the archive was moved, "
+            "anneal relocate says where it is."
         )
-    return None
 
 
 @app.command()
@@ -340,5 +370,5 @@ def search(
         err.print(f"The picture is in {escape(str(panel))}.")
 
 
-for command in (simulate, reproduce, demo):
+for command in (add, update, relocate, duplicates, simulate, reproduce, demo):
     app.command()(command)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
@@ -12,19 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tiny import SETTINGS, SHRUNK, answer_truly, pattern_archive
 
 from anneal.archive.catalog import open_archive
-from anneal.campaign import progress, turn
+from anneal.campaign import turn
 from anneal.campaign.campaign import Campaign
-from anneal.campaign.inventory import Reason
-from anneal.campaign.questions import take
 from anneal.campaign.rounds import FROZEN
-from anneal.campaign.update import Report, add, update
-from anneal.errors import AnnealError, UsageError
+from anneal.campaign.update import Report, update
 from anneal.network import encode
 from anneal.network.train import Fit
-from anneal.search import find_similar
-from tiny import SETTINGS, SHRUNK, answer_truly, pattern_archive
 
 EIGHT = replace(SETTINGS, per_round=8, heldout=0.25)
 
@@ -99,7 +94,9 @@ def test_new_images_are_appended_and_nothing_else_is_encoded(
         vectors = campaign.rounds.vectors(model)
         np.testing.assert_array_equal(vectors[:60], old)
         pixels = np.asarray(campaign.archive().pixels[60:])
-        np.testing.assert_allclose(vectors[60:], turn.encode_images(campaign, pixels, model, SHRUNK), atol=1e-6)
+        np.testing.assert_allclose(
+            vectors[60:], turn.encode_images(campaign, pixels, model, SHRUNK), atol=1e-6
+        )
     assert campaign.log().standing() == answers
     assert grow(campaign) == Report()
     assert sum(runs) == 12

@@ -115,9 +115,7 @@ def open_archive(
     return reopen(root, folder, px)
 
 
-def reopen(
-    root: Path, folder: Path, px: int, size: int | None = None, *, and_more: bool = False
-) -> Archive:
+def reopen(root: Path, folder: Path, px: int, size: int | None = None, *, and_more: bool = False) -> Archive:
     """An archive that was read before, from its kept pixels. The image files may be gone. With a ``size`` it
     has the first so many images, ``and_more`` if there are: the pixels may be growing."""
     reading = Reading.load(folder)

@@ -1,7 +1,7 @@
 """What has happened to an archive since it was read: files that are new, changed, moved, gone or back.
 
-An image keeps its id for ever. So an id is about some bytes: a file that moved takes its id along, a file with
-other bytes is a new image, and the image of a file that is gone is retired until the bytes come back.
+An image keeps its id for ever, and an id stands for some bytes. A file that was moved takes its id along. A
+file with other bytes is a new image. The image of a file that is gone is retired until the bytes are back.
 """
 
 import hashlib
@@ -19,7 +19,6 @@ from anneal.archive.pixels import GrowingArray
 from anneal.archive.reading import Entry, Reading, file_of
 from anneal.errors import ArchiveError
 from anneal.watch import Progress, silent
-
 
 DIGITS = 32  # of a file's digest
 
@@ -77,9 +76,9 @@ def compare(
     digest: Callable[[str], str],
     suffixes: Mapping[int, str] | None = None,
 ) -> Changes:
-    """What has happened, when these files are ``scanned`` now. A file that is as it was ``noted`` is not read;
-    of others ``digest`` gives the hash, or nothing if it cannot be read now: then its image stays as it is.
-    ``unread`` files could not be read as an image before. A moved image's path ends in its ``suffixes``."""
+    """What has happened, when these files are ``scanned`` now. A file that is as it was ``noted`` is not
+    read. Of others ``digest`` gives the hash, or nothing if it cannot be read now: then its image stays as it
+    is. ``unread`` files could not be read as an image before. A tile's path has one of the ``suffixes``."""
     changes = Changes()
     present = {one.file: one for one in known if not one.gone}
     failed = set(unread)
@@ -140,7 +139,7 @@ def scan_sources(
         place = root / source
         if not place.exists():
             raise ArchiveError(
-                f"{place} is gone: put it back, or say where it is now with anneal relocate. Nothing was changed."
+                f"{place} is gone: put it back, or say with anneal relocate where it is. Nothing was changed."
             )
         base, some = scan(place, reading)
         for entry in some:

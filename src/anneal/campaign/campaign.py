@@ -8,22 +8,22 @@ import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Self
 
 import numpy as np
 
-from anneal.archive.catalog import Archive, reopen, with_paths
+from anneal.archive.catalog import Archive
 from anneal.archive.growth import files_of, stats
 from anneal.campaign.evidence import Evidence, GrowingEvidence, answers_of, label_pairs
+from anneal.campaign.holdings import Holdings
 from anneal.campaign.inventory import Inventory, Near, Retired
 from anneal.campaign.log import Log
-from anneal.campaign.rounds import Rounds
 from anneal.campaign.store import MACHINE, Event, HeldOut, Mailbox, Purpose, Row, Store
 from anneal.campaign.tally import Tally
-from anneal.errors import CampaignError, UsageError
+from anneal.errors import UsageError
 from anneal.method.relations import CLOSURES, Known
 from anneal.method.strategies import Strategy, chosen
 from anneal.pairs import UNKNOWN, Answers, Ids, Pair, Pairs, Verdict
@@ -33,26 +33,13 @@ FILE = "campaign.sqlite"
 WORKER_LOCK = "worker.lock"  # held by the process that takes the machine's turns
 
 
-class Campaign:
+class Campaign(Holdings):
     """An open campaign. What is read of it is cached until something new is said."""
 
     def __init__(self, folder: Path, store: Store, strategy: Strategy | None = None) -> None:
-        self.folder = folder
-        self.store = store
+        super().__init__(folder, store)
         self.mailbox = Mailbox(store)
-        self.inventory = Inventory(store)
-        self._forget()
-        saved = store.settings()
-        try:
-            known = {one.name for one in fields(Settings)}  # a later version may have saved more
-            self.settings = Settings(**{k: v for k, v in saved["settings"].items() if k in known})
-            self.chosen: list[int] | None = saved["images"]  # in a simulation, the images it asks about
-            stored = Path(saved["archive"]["folder"])
-        except KeyError:
-            raise CampaignError(f"{folder} holds a campaign that was not finished: run init again.") from None
-        beside = folder / "cache" / stored.name  # the campaign's folder may have been moved
-        self.archive_folder = beside if beside.exists() else stored  # of the archive's pixels and features
-        self.id = str(saved.get("id", ""))  # one of its own, whatever the folder is called
+        self.id = str(store.setting("id", ""))  # one of its own, whatever the folder is called
         self._strategy = strategy
         self._closure = CLOSURES[self.settings.closure]
 
@@ -63,7 +50,7 @@ class Campaign:
 
     def _forget(self) -> None:
         """Nothing is read yet."""
-        self.rounds = Rounds(self.folder, self.store)
+        super()._forget()
         self._log = Log()
         self._tally = Tally()
         self._counted = 0  # changes of the log that are in the tally
@@ -72,9 +59,6 @@ class Campaign:
         self._evidence: tuple[tuple[int, int, int], Evidence] | None = None
         self._growing: GrowingEvidence | None = None
         self._open_heldout: tuple[tuple[float, ...], list[Pair]] | None = None
-        self._images: tuple[tuple[float, ...], Ids] | None = None
-        self._retired: tuple[tuple[float, ...], Ids] | None = None
-        self._archive: tuple[tuple[float, ...], Archive] | None = None
 
     @classmethod
     def create(
@@ -127,44 +111,6 @@ class Campaign:
 
     def close(self) -> None:
         self.store.close()
-
-    @property
-    def size(self) -> int:
-        """The number of images in the archive, retired ones too: ids go from 0 to this."""
-        return self.rounds.size
-
-    @property
-    def images(self) -> Ids:
-        """Those that may be asked about."""
-        version = self.rounds.version
-        if self._images is None or self._images[0] != version:
-            every = np.arange(self.size) if self.chosen is None else np.array(self.chosen, dtype=np.int64)
-            self._images = version, every[~np.isin(every, self.retired())]
-        return self._images[1]
-
-    def retired(self) -> Ids:
-        """Images that are not asked about, not found and not counted: their files are gone, or they are
-        duplicates. What was said about them still counts."""
-        version = self.rounds.version
-        if self._retired is None or self._retired[0] != version:
-            self._retired = version, np.array(list(self.inventory.retired()), dtype=np.int64)
-        return self._retired[1]
-
-    @property
-    def root(self) -> Path:
-        """The archive's folder: where it was, or where it is beside the campaign if both were moved."""
-        where = self.store.setting("archive", {})
-        root = Path(where["root"])
-        beside = (self.folder / where["beside"]).resolve() if "beside" in where else root
-        return beside if beside.exists() and not root.exists() else root
-
-    def archive(self) -> Archive:
-        """The archive, from the stored pixels: the files need not be there."""
-        version = self.rounds.version
-        if self._archive is None or self._archive[0] != version:
-            archive = reopen(self.root, self.archive_folder, self.settings.px, self.size)
-            self._archive = version, with_paths(archive, self.inventory.moved())
-        return self._archive[1]
 
     def answer(
         self,
@@ -314,7 +260,10 @@ class Campaign:
         log = self.log()
         newest, labels = self._labelled
         size = self.size
-        if self._growing is None or (self._growing.newest_label, len(self._growing.closure)) != (newest, size):
+        if self._growing is None or (self._growing.newest_label, len(self._growing.closure)) != (
+            newest,
+            size,
+        ):
             self._growing = GrowingEvidence(size, newest, labels)
         self._growing.follow(log)
         return self._growing

@@ -2,8 +2,6 @@
 
 from collections.abc import Collection, Iterable
 
-import numpy as np
-
 from anneal.archive.catalog import Archive
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.inventory import GONE, Near, Reason, Retired

@@ -1,7 +1,7 @@
 """How far a campaign is: what was said, by whom and how fast, and what the machine is doing."""
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -11,6 +11,7 @@ import numpy as np
 
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.evidence import answers_of
+from anneal.campaign.inventory import Reason
 from anneal.campaign.log import PAUSE
 from anneal.campaign.questions import LATEST
 from anneal.method import estimate, steering
@@ -40,7 +41,7 @@ def standing(campaign: Campaign) -> Standing:
     tally = campaign.tally()
     latest = campaign.log().latest(LATEST)
     return Standing(
-        images=campaign.size,
+        images=campaign.size - len(campaign.retired()),
         answers=sum(tally.verdicts.values()),
         similar=tally.verdicts[Verdict.SIMILAR],
         dissimilar=tally.verdicts[Verdict.DISSIMILAR],
@@ -62,6 +63,17 @@ def _implied(campaign: Campaign) -> int:
     asked = evidence.rounds >= 0
     given = Answers(evidence.answers.pairs[asked], evidence.answers.verdicts[asked])
     return int(evidence.closure.relations.implied(given))
+
+
+def archive(campaign: Campaign) -> dict[str, Any]:
+    """The images that do not count and why, what the last update found, and whether one is wanted."""
+    reasons = Counter(one.reason for one in campaign.inventory.retired().values())
+    return {
+        **{str(reason): reasons[reason] for reason in Reason},
+        "unreadable": len(campaign.archive().skipped),
+        "updated": campaign.store.setting("updated", None),
+        "wanted": campaign.store.setting("update_wanted", False),
+    }
 
 
 def aim(campaign: Campaign) -> tuple[float, float] | None:
