@@ -3,9 +3,9 @@
     python bench/duplicates.py [archive] [--images N]
 
 Every image of a sample is copied in each way and compared with its source: by the similarity of their frozen
-vectors, and by the correlation of their pixels in small (``method.duplicates``). Beside them stand the pairs of
-different images that are nearest to each other. ``found`` is the share of copies that the thresholds find.
-The last lines name the pairs of the archive itself that they find, to look at.
+vectors, and by the correlation of their pixels in small (``method.duplicates``). ``found`` is the share of
+copies that the thresholds find. The last lines name the pairs of different files that are nearest to the
+thresholds, to look at.
 """
 
 from __future__ import annotations

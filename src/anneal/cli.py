@@ -295,10 +295,9 @@ def status(campaign: CampaignOption = Path("campaign"), as_json: Json = False) -
 
 def _missing(campaign: Campaign) -> list[str]:
     """Paths of images that count and whose file is gone."""
-    gone = set(campaign.archive().missing())
-    return [
-        path for path in map(campaign.archive().paths.__getitem__, campaign.live.tolist()) if path in gone
-    ]
+    archive = campaign.archive()
+    gone = set(archive.missing())
+    return [archive.paths[i] for i in campaign.live.tolist() if archive.paths[i] in gone]
 
 
 def _print_archive(told: dict[str, Any], missing: list[str]) -> None:
@@ -320,9 +319,9 @@ def _print_archive(told: dict[str, Any], missing: list[str]) -> None:
     if missing:
         names = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
         err.print(
-            f"[yellow]{len(missing)} files are gone from the archive[/] ({escape(names)}): what was stored of "
-            "them is still searched and asked about. anneal update retires them; if the archive was moved, "
-            "anneal relocate says where it is."
+            f"[yellow]{len(missing)} files are gone from the archive[/] ({escape(names)}): what was stored "
+            "of them is still searched and asked about. Retire them with anneal update or, if the archive "
+            "was moved, say where it is with anneal relocate."
         )
 
 

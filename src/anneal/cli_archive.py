@@ -82,18 +82,17 @@ def _update(campaign: Campaign, device: str, ray: str | None, as_json: bool) -> 
     with _locked(campaign.folder) as mine:
         if not mine:
             campaign.store.set(update_wanted=True)
-            out.print(
-                "anneal label is open on this campaign: its machine looks at the archive now. "
-                "anneal status says what it found.",
-                soft_wrap=True,
+            found = (
+                "anneal label is open: its machine looks at the archive. anneal status says what it found."
             )
-            return None
-        with progress_bars() as watch, cluster.workers(ray) as workers:
-            report = look_again(campaign, watch, workers=workers)
+        else:
+            with progress_bars() as watch, cluster.workers(ray) as workers:
+                found = str(look_again(campaign, watch, workers=workers))
     if as_json:
-        return print_json(progress.archive(campaign))
-    out.print(str(report))
-    out.print(f"{len(campaign.live)} images count now.")
+        print_json(progress.archive(campaign))
+    else:
+        out.print(found, soft_wrap=True)
+        out.print(f"{len(campaign.live)} images count now.")
 
 
 def relocate(

@@ -260,13 +260,12 @@ class Campaign(Holdings):
         log = self.log()
         newest, labels = self._labelled
         size = self.size
-        if self._growing is None or (self._growing.newest_label, len(self._growing.closure)) != (
-            newest,
-            size,
-        ):
-            self._growing = GrowingEvidence(size, newest, labels)
-        self._growing.follow(log)
-        return self._growing
+        growing = self._growing
+        if growing is None or growing.newest_label != newest or len(growing.closure) != size:
+            growing = GrowingEvidence(size, newest, labels)
+        growing.follow(log)
+        self._growing = growing
+        return growing
 
     @contextmanager
     def supposing(self, released: Sequence[Row]) -> Iterator[Known]:

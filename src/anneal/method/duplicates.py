@@ -104,7 +104,8 @@ def correlations(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> Floats:
     plain = np.minimum(np.linalg.norm(a, axis=1), np.linalg.norm(b, axis=1)) < SMALL
     same = np.abs(one.mean(axis=(1, 2, 3)) - other.mean(axis=(1, 2, 3))) < 2
     both = np.maximum(np.linalg.norm(a, axis=1), np.linalg.norm(b, axis=1)) < SMALL
-    return np.where(plain, (both & same).astype(np.float32), (a * b).sum(axis=1) / np.maximum(spread, 1e-6))
+    cosine = (a * b).sum(axis=1) / np.maximum(spread, 1e-6)
+    return np.asarray(np.where(plain, (both & same).astype(np.float32), cosine))
 
 
 def _small(pixels: NDArray[np.uint8]) -> Floats:
