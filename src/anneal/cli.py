@@ -289,7 +289,7 @@ def status(campaign: CampaignOption = Path("campaign"), as_json: Json = False) -
     machine = told["machine"]
     busy = f" ({machine['done']} of {machine['total']})" if machine["state"] == "learning" else ""
     out.print(escape(machine["text"] + busy), soft_wrap=True)
-    _print_archive(told["archive"], told["missing"])
+    _print_archive(told["archive"]["lines"], told["missing"])
     return None
 
 
@@ -300,22 +300,10 @@ def _missing(campaign: Campaign) -> list[str]:
     return [archive.paths[i] for i in campaign.live.tolist() if archive.paths[i] in gone]
 
 
-def _print_archive(told: dict[str, Any], missing: list[str]) -> None:
+def _print_archive(lines: list[str], missing: list[str]) -> None:
     """What became of the images, and what to do about those that are gone."""
-    words = {
-        "removed": "retired: their file is gone",
-        "changed": "retired: their file has other content",
-        "duplicate": "left out: another file is the same",
-        "near": "left out: another image shows the same picture",
-        "unreadable": "files could not be read",
-    }
-    for name, text in words.items():
-        if told[name]:
-            out.print(f"{told[name]} {text}")
-    if told["updated"] is not None:
-        report = told["updated"]
-        counts = ", ".join(f"{n} {name}" for name, n in report.items() if name not in ("at", "error") and n)
-        out.print(f"Last update: {report.get('error') or counts or 'nothing had changed'}", soft_wrap=True)
+    for line in lines:
+        out.print(escape(line), soft_wrap=True)
     if missing:
         names = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
         err.print(

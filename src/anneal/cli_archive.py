@@ -82,9 +82,7 @@ def _update(campaign: Campaign, device: str, ray: str | None, as_json: bool) -> 
     with _locked(campaign.folder) as mine:
         if not mine:
             campaign.store.set(update_wanted=True)
-            found = (
-                "anneal label is open: its machine looks at the archive. anneal status says what it found."
-            )
+            found = "anneal label is open: its machine does it now. anneal status says what it found."
         else:
             with progress_bars() as watch, cluster.workers(ray) as workers:
                 found = str(look_again(campaign, watch, workers=workers))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
@@ -11,15 +12,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny import SETTINGS, SHRUNK, answer_truly, pattern_archive
+from PIL import Image
 
 from anneal.archive.catalog import open_archive
-from anneal.campaign import turn
+from anneal.campaign import duplicates, heldout, progress, turn
 from anneal.campaign.campaign import Campaign
+from anneal.campaign.inventory import Reason, Retired
+from anneal.campaign.questions import take
 from anneal.campaign.rounds import FROZEN
-from anneal.campaign.update import Report, update
+from anneal.campaign.update import Report, add, update
+from anneal.errors import AnnealError, UsageError
+from anneal.method import estimate
 from anneal.network import encode
 from anneal.network.train import Fit
+from anneal.pairs import Pairs
+from anneal.search import find_similar
+from tiny import SETTINGS, SHRUNK, answer_truly, pattern_archive
 
 EIGHT = replace(SETTINGS, per_round=8, heldout=0.25)
 
@@ -100,3 +108,203 @@ def test_new_images_are_appended_and_nothing_else_is_encoded(
     assert campaign.log().standing() == answers
     assert grow(campaign) == Report()
     assert sum(runs) == 12
+
+
+def test_one_file_at_a_time_gives_the_same_images_and_vectors_as_all_at_once(
+    photos: Path, tmp_path: Path
+) -> None:
+    files = sorted(photos.glob("kind00/*.png"))
+    for file in files[2:]:
+        file.rename(tmp_path / file.name)
+    with closing(begun(photos, tmp_path / "c")) as campaign:
+        for file in files[2:6]:
+            (tmp_path / file.name).rename(file)
+            assert grow(campaign) == Report(new=1)
+        for file in files[6:]:
+            (tmp_path / file.name).rename(file)
+        grow(campaign)
+        paths = campaign.archive().paths
+        vectors = np.array(campaign.rounds.vectors())
+    with closing(begun(photos, tmp_path / "whole")) as whole:
+        order = [whole.archive().paths.index(path) for path in paths]
+        np.testing.assert_allclose(vectors, whole.rounds.vectors()[order], atol=1e-6)
+
+
+def test_new_images_are_asked_about_and_found(campaign: Campaign, photos: Path, tmp_path: Path) -> None:
+    shutil.copytree(tmp_path / "aside", photos, dirs_exist_ok=True)
+    running = Campaign.open(campaign.folder)  # as a page has it open
+    take(running, "me", "me", 3)
+    found = find_similar(running, [photos / running.archive().paths[0]], 100)[0]
+    assert len(found.ids) == 59
+    grow(campaign)
+    assert running.size == 72
+    assert {i for i in running.rounds.agenda().images.tolist() if i >= 60}
+    new = sorted(photos.glob("*/11.png"))[0]
+    (results,) = find_similar(running, [new], 100)
+    assert len(results.ids) == 71
+    answer_truly(running, 60)
+    asked = {image for row in running.log().standing() for image in row.pair}
+    assert {image for image in asked if image >= 60}
+    turn.turn(campaign, SHRUNK)
+    assert campaign.rounds.vectors().shape[0] == 72
+    running.close()
+
+
+def test_a_moved_file_keeps_its_id_and_a_removed_one_is_retired_with_its_answers(
+    campaign: Campaign, photos: Path
+) -> None:
+    archive = campaign.archive()
+    answers = campaign.log().standing()
+    a, b = answers[0].pair
+    verdict = answers[0].verdict
+    moved = photos / "elsewhere" / "x.png"
+    moved.parent.mkdir()
+    (photos / archive.paths[a]).rename(moved)
+    (photos / archive.paths[b]).unlink()
+    assert grow(campaign) == Report(moved=1, removed=1)
+    assert campaign.archive().paths[a] == "elsewhere/x.png"
+    assert campaign.archive().find(moved) == a
+    assert campaign.retired().tolist() == [b]
+    assert campaign.size == 60
+    assert b not in campaign.images
+    assert progress.standing(campaign).images == 59
+    assert campaign.log().standing() == answers
+    assert campaign.known().of(_pair(a, b)).tolist() == [verdict]
+    for _ in range(40):
+        for question in take(campaign, "me", "me", 3):
+            assert b not in question.pair
+        answer_truly(campaign, 1)
+    (results,) = find_similar(campaign, [moved], 100)
+    assert b not in results.ids
+    assert len(results.ids) == 58
+    nearest = campaign.rounds.files(0).nearest()
+    assert nearest is not None
+    assert b not in nearest
+    turn.turn(campaign, SHRUNK)
+    assert grow(campaign) == Report()
+
+
+def _pair(a: int, b: int) -> Pairs:
+    return Pairs.from_list([(a, b)])
+
+
+def test_changed_bytes_are_a_new_image_and_the_old_ones_come_back(campaign: Campaign, photos: Path) -> None:
+    first, second = (photos / path for path in campaign.archive().paths[:2])
+    old = first.read_bytes()
+    Image.new("RGB", (32, 32), "red").save(first)
+    second_bytes = second.read_bytes()
+    second.unlink()
+    assert grow(campaign) == Report(new=1, changed=1, removed=1)
+    retired = campaign.inventory.retired()
+    assert {i: one.reason for i, one in retired.items()} == {0: Reason.CHANGED, 1: Reason.REMOVED}
+    assert campaign.archive().find(first) == 60
+    first.write_bytes(old)
+    second.write_bytes(second_bytes)
+    assert grow(campaign) == Report(changed=1, returned=2)
+    assert campaign.retired().tolist() == [60]
+    assert campaign.archive().find(first) == 0
+    assert len(campaign.images) == 60
+
+
+def test_held_out_questions_follow_the_images_that_are_left(campaign: Campaign, photos: Path) -> None:
+    pairs = list(campaign.rounds.heldout_pairs())
+    gone = pairs[0][0]
+    path = photos / campaign.archive().paths[gone]
+    data = path.read_bytes()
+    path.unlink()
+    grow(campaign)
+    left = [pair for pair in pairs if gone not in pair]
+    assert list(campaign.rounds.heldout_pairs()) == left
+    ranks = campaign.rounds.ranks()
+    expected = estimate.ranks(campaign.rounds.vectors(0), campaign.images, Pairs.from_list(left))
+    assert [ranks[0, a, b][0] for a, b in left] == expected.ab.tolist()
+    assert heldout.models(campaign)
+    path.write_bytes(data)
+    grow(campaign)
+    assert list(campaign.rounds.heldout_pairs()) == pairs
+
+
+def test_folders_are_added_from_inside_and_outside(campaign: Campaign, photos: Path, tmp_path: Path) -> None:
+    add(campaign, [tmp_path / "aside", photos / "kind00"])
+    assert grow(campaign) == Report(new=12)
+    archive = campaign.archive()
+    outside = sorted((tmp_path / "aside").glob("*/*.png"))
+    assert archive.paths[60:] == tuple(path.as_posix() for path in outside)
+    assert archive.labels[60:] == tuple(path.parent.name for path in outside)
+    assert archive.find(Path(os.path.relpath(outside[3]))) == 63
+    assert archive.picture(63, 64).shape == (32, 32, 3)
+    outside[0].rename(outside[0].with_name("renamed.png"))
+    assert grow(campaign) == Report(moved=1)
+    with pytest.raises(UsageError, match="nowhere does not exist"):
+        add(campaign, [tmp_path / "nowhere"])
+
+
+def test_nothing_is_retired_when_the_archive_is_not_there(campaign: Campaign, photos: Path) -> None:
+    photos.rename(photos.with_name("unmounted"))
+    with pytest.raises(AnnealError, match="anneal relocate"):
+        grow(campaign)
+    photos.mkdir()
+    with pytest.raises(AnnealError, match="holds no image"):
+        grow(campaign)
+    assert not len(campaign.retired())
+
+
+def test_a_file_that_cannot_be_read_is_left_out_until_it_can(campaign: Campaign, photos: Path) -> None:
+    bad = photos / "kind00" / "bad.png"
+    bad.write_bytes(b"not an image")
+    assert grow(campaign) == Report(skipped=1)
+    assert grow(campaign) == Report()
+    Image.new("RGB", (32, 32), "red").save(bad)
+    assert grow(campaign).new == 1
+    assert campaign.archive().skipped == ()
+    assert campaign.archive().paths[60:] == ("kind00/bad.png",)
+
+
+def test_class_folders_label_new_images_too(photos: Path, tmp_path: Path) -> None:
+    (photos / "kind00" / "00.png").rename(tmp_path / "00.png")
+    with closing(begun(photos, tmp_path / "c")) as campaign:
+        archive = campaign.archive()
+        campaign.label((i, label) for i, label in enumerate(archive.labels))
+        (tmp_path / "00.png").rename(photos / "kind00" / "00.png")
+        grow(campaign)
+        assert campaign.store.labels()[71] == "kind00"
+
+
+def test_a_simulation_does_not_grow(photos: Path, tmp_path: Path) -> None:
+    archive = open_archive(photos, 32, tmp_path / "cache")
+    with closing(turn.begin(tmp_path / "c", archive, EIGHT, images=np.arange(20), backbone=SHRUNK)) as made:
+        with pytest.raises(UsageError, match="a simulation"):
+            grow(made)
+        assert made.images.tolist() == list(range(20))
+
+
+# -- duplicates ------------------------------------------------------------------------------------
+
+
+def test_duplicates_are_asked_about_and_counted_once(photos: Path, tmp_path: Path) -> None:
+    first, second = photos / "kind00" / "00.png", photos / "kind01" / "00.png"
+    shutil.copy(first, photos / "kind05" / "same.png")
+    with Image.open(second) as image:
+        image.resize((31, 31)).save(photos / "kind05" / "near.png")
+    with closing(begun(photos, tmp_path / "c")) as campaign:
+        paths = campaign.archive().paths
+        same, near = (paths.index(f"kind05/{name}.png") for name in ("same", "near"))
+        assert campaign.inventory.retired() == {
+            same: Retired(Reason.DUPLICATE, 0),
+            near: Retired(Reason.NEAR, paths.index("kind01/00.png")),
+        }
+        assert progress.standing(campaign).images == 72
+        assert not {same, near} & set(campaign.rounds.agenda().images.tolist())
+        duplicates.keep(campaign, [near])
+        assert campaign.retired().tolist() == [same]
+        first.unlink()  # another one stands for the picture
+        assert grow(campaign).removed == 1
+        assert campaign.retired().tolist() == [0]
+        assert {same, near} <= set(campaign.rounds.agenda().images.tolist())
+
+
+def test_new_duplicates_are_found(campaign: Campaign, photos: Path) -> None:
+    shutil.copy(photos / "kind00" / "00.png", photos / "kind05" / "same.png")
+    assert grow(campaign) == Report(new=1, duplicates=1)
+    assert duplicates.listed(campaign) == [(0, [60])]
+    assert len(campaign.images) == 60

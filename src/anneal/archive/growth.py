@@ -7,7 +7,7 @@ file with other bytes is a new image. The image of a file that is gone is retire
 import hashlib
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -133,7 +133,6 @@ def scan_sources(
     """The files of all sources, each with what is to be read from it. A source is a folder or a manifest, as
     a path relative to the root or an absolute one; a file outside the root has an absolute path. The folder
     ``without``, a campaign's own, is left out."""
-    own = without.resolve()
     entries: dict[str, list[Entry]] = {}
     for source in sources:
         place = root / source
@@ -142,22 +141,25 @@ def scan_sources(
                 f"{place} is gone: put it back, or say with anneal relocate where it is. Nothing was changed."
             )
         base, some = scan(place, reading)
-        for entry in some:
-            based = _based(root, base, entry)
-            if own not in (root / based.path).resolve().parents:
-                entries.setdefault(based.file, []).append(based)
-    return entries
+        found: dict[str, list[Entry]] = defaultdict(list)
+        for entry in some if base == root else _based(some, base.resolve(), root.resolve()):
+            found[entry.file].append(entry)
+        entries = {**found, **entries}  # what two sources hold is that of the first
+    own = f"{without.resolve()}{os.sep}"
+    where = str(root.resolve())
+    return {file: some for file, some in entries.items() if not os.path.join(where, file).startswith(own)}
 
 
-def _based(root: Path, base: Path, entry: Entry) -> Entry:
-    """An entry of another folder as one of the root. Below the root, the first folder names the class."""
-    if base == root:
-        return entry
-    path = base.resolve() / entry.path
-    if root.resolve() not in path.parents:
-        return entry._replace(path=path.as_posix())
-    inside = path.relative_to(root.resolve())
-    return entry._replace(path=inside.as_posix(), label=inside.parts[0] if len(inside.parts) > 1 else "")
+def _based(entries: Iterable[Entry], base: Path, root: Path) -> Iterator[Entry]:
+    """Entries of another folder as entries of the root. Below the root, the first folder names the class."""
+    for entry in entries:
+        path = base / entry.path
+        if root in path.parents:
+            inside = path.relative_to(root)
+            label = inside.parts[0] if len(inside.parts) > 1 else ""
+            yield entry._replace(path=inside.as_posix(), label=label)
+        else:
+            yield entry._replace(path=path.as_posix())
 
 
 def stats(root: Path, files: Iterable[str]) -> dict[str, Stat]:

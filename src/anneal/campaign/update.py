@@ -102,7 +102,7 @@ def update(
     report = Report(
         new,
         len(changes.changed),
-        len(changes.moved),
+        len(changes.moved.keys() - set(changes.returned)),
         len(changes.removed),
         len(changes.returned),
         len(archive.skipped) - unread,
@@ -159,8 +159,10 @@ def _note_changes(campaign: Campaign, archive: Archive, changes: Changes) -> Non
     became |= {i: Retired(Reason.CHANGED) for i in changes.changed}
     if not became:
         return
+    # Their paths are those of other images now: a path names one image.
+    left = {i: f"{archive.paths[i]}~{i}" for i in changes.changed}
     with campaign.transaction():
-        campaign.inventory.move(changes.moved)
+        campaign.inventory.move({**changes.moved, **left})
         duplicates.settle(campaign, archive, became)
         campaign.store.set(settled=False)
         campaign.store.note_growth()

@@ -51,13 +51,18 @@ def small(desk: SharedDesk, image: int) -> Response:
 
 @router.get("/api/names")
 def names(desk: SharedDesk, offset: int = 0, limit: Annotated[int, Query(ge=1, le=1000)] = 200) -> Json:
-    """Ids and paths of the images that count, in the order of their ids."""
+    """Paths of the images, in the order of their ids."""
     first = max(offset, 0)
-    with desk.lock:
+    if first + limit > len(desk.archive):
         desk.look()
-        images = desk.campaign.live
-    some = images[first : first + limit].tolist()
-    return {"total": len(images), "ids": some, "names": [desk.archive.paths[i] for i in some]}
+    return {"total": len(desk.archive), "names": desk.archive.paths[first : first + limit]}
+
+
+@router.get("/api/retired")
+def retired(desk: SharedDesk) -> list[int]:
+    """Ids of images that are not shown in search: their files are gone, or another one shows the same."""
+    with desk.lock:
+        return [int(image) for image in desk.campaign.retired()]
 
 
 @router.get("/api/search")
