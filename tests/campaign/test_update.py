@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -15,10 +16,15 @@ import pytest
 from PIL import Image
 
 from anneal.archive.catalog import open_archive
-from anneal.campaign import duplicates, heldout, progress, turn
+from anneal.archive.growth import Changes
+from anneal.archive.pixels import GrowingArray
+from anneal.campaign import duplicates, extend, heldout, progress, turn
+from anneal.campaign import rounds as rounds_module
+from anneal.campaign import update as update_module
 from anneal.campaign.campaign import Campaign
-from anneal.campaign.inventory import Reason, Retired
+from anneal.campaign.inventory import Inventory, Reason, Retired
 from anneal.campaign.questions import take
+from anneal.campaign.relocate import relocate
 from anneal.campaign.rounds import FROZEN
 from anneal.campaign.update import Report, add, update
 from anneal.errors import AnnealError, UsageError
@@ -308,3 +314,136 @@ def test_new_duplicates_are_found(campaign: Campaign, photos: Path) -> None:
     assert grow(campaign) == Report(new=1, duplicates=1)
     assert duplicates.listed(campaign) == [(0, [60])]
     assert len(campaign.images) == 60
+
+
+# -- a process that is killed ----------------------------------------------------------------------
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, folder: Path, owner: Any, name: str, times: int) -> None:
+    """Update in another process, which kills itself when a function has returned for this time."""
+    pid = os.fork()
+    if not pid:
+        function = getattr(owner, name)
+        left = times
+
+        def deadly(*args: Any, **options: Any) -> Any:
+            nonlocal left
+            result = function(*args, **options)
+            left -= 1
+            if not left:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        monkeypatch.setattr(owner, name, deadly)
+        try:
+            update(Campaign.open(folder), backbone=SHRUNK)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(pid, 0)
+    assert os.WIFSIGNALED(status), name
+    assert os.WTERMSIG(status) == signal.SIGKILL
+
+
+POINTS: list[tuple[Any, str, int, int]] = [
+    (Changes, "__init__", 1, 60),  # before anything is written
+    (Inventory, "move", 1, 60),  # inside a transaction
+    (update_module, "_note_changes", 1, 60),
+    (GrowingArray, "append", 1, 60),  # one batch of pixels is on disk
+    (update_module.growth, "read_new", 1, 60),
+    (encode, "_block", 1, 60),
+    (GrowingArray, "finish", 1, 60),  # the features are complete, the vectors are not
+    (rounds_module.os, "posix_fallocate", 2, 60),  # one model has longer vectors, one has not
+    (duplicates, "find", 1, 60),
+    (update_module, "_take_in", 1, 72),  # the new images count, and were not planned with
+    (heldout, "again", 1, 72),
+    (extend, "plan_again", 1, 72),
+    (extend, "settle", 1, 72),
+]
+
+
+def test_killed_at_any_point_the_campaign_opens_and_the_next_update_finishes(
+    campaign: Campaign, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(Campaign.open(shutil.copytree(campaign.folder, tmp_path / "undisturbed"))) as undisturbed:
+        paths = campaign.archive().paths
+        shutil.copytree(tmp_path / "aside", photos, dirs_exist_ok=True)
+        (photos / paths[3]).unlink()
+        (photos / paths[4]).rename(photos / "moved.png")
+        grow(undisturbed)
+        expected = [np.array(undisturbed.rounds.vectors(model)) for model in (FROZEN, 0)]
+        images = undisturbed.images
+        archive = undisturbed.archive()
+        agenda = undisturbed.rounds.agenda()
+    for owner, name, times, size in POINTS:
+        kill_at(monkeypatch, campaign.folder, owner, name, times)
+        with closing(Campaign.open(campaign.folder)) as opened:
+            assert (opened.size, len(opened.archive())) == (size, size), name
+            assert len(find_similar(opened, [photos / paths[0]], 3)[0].ids) == 3
+            assert len(take(opened, "me", "me", 2)) == 2
+            assert progress.archive(opened)["lines"] is not None
+    grow(campaign)
+    for model, vectors in zip((FROZEN, 0), expected, strict=True):
+        np.testing.assert_allclose(campaign.rounds.vectors(model), vectors, atol=1e-6)
+    assert campaign.archive().paths == archive.paths
+    np.testing.assert_array_equal(campaign.images, images)
+    np.testing.assert_array_equal(campaign.rounds.agenda().images, agenda.images)
+    assert grow(campaign) == Report()
+
+
+# -- somewhere else --------------------------------------------------------------------------------
+
+
+def test_an_archive_that_was_moved_is_found_by_relocate(
+    campaign: Campaign, photos: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "new").mkdir()
+    moved = photos.rename(tmp_path / "new" / "place")
+    assert campaign.archive().missing() == list(campaign.archive().paths)
+    with pytest.raises(UsageError, match=r"Only 0 of 60 images are in .*aside"):
+        relocate(campaign, tmp_path / "aside")
+    with pytest.raises(UsageError, match="is not a folder"):
+        relocate(campaign, tmp_path / "nothing")
+    assert relocate(campaign, moved) == 60
+    assert campaign.archive().missing() == []
+    assert grow(campaign) == Report()
+    assert relocate(campaign, tmp_path / "aside", force=True) == 0
+    assert len(campaign.archive().missing()) == 60
+
+
+def test_files_with_other_bytes_are_not_taken_for_the_archive(
+    campaign: Campaign, photos: Path, tmp_path: Path
+) -> None:
+    other = Path(shutil.copytree(photos, tmp_path / "other"))
+    for path in other.glob("*/*.png"):
+        data = path.read_bytes()
+        path.write_bytes(data[:-1] + b"?")
+    with pytest.raises(UsageError, match="other content"):
+        relocate(campaign, other)
+
+
+def test_an_added_folder_is_relocated_by_its_name(campaign: Campaign, tmp_path: Path) -> None:
+    aside = tmp_path / "aside"
+    add(campaign, [aside])
+    grow(campaign)
+    later = aside.rename(tmp_path / "later")
+    with pytest.raises(UsageError, match="No image of this campaign was read from"):
+        relocate(campaign, later, tmp_path / "nowhere")
+    assert relocate(campaign, later, aside) == 12
+    assert campaign.archive().missing() == []
+    assert grow(campaign) == Report()
+
+
+def test_a_campaign_and_its_archive_can_be_copied_elsewhere(
+    campaign: Campaign, photos: Path, tmp_path: Path
+) -> None:
+    whole = tmp_path / "elsewhere"
+    shutil.copytree(campaign.folder, whole / "c")
+    shutil.copytree(photos, whole / "photos")
+    photos.rename(tmp_path / "gone")
+    shutil.rmtree(campaign.archive_folder)
+    with closing(Campaign.open(whole / "c")) as copied:
+        assert copied.root == whole / "photos"
+        assert copied.archive().missing() == []
+        shutil.copytree(tmp_path / "aside", whole / "photos", dirs_exist_ok=True)
+        assert grow(copied) == Report(new=12)
+        turn.turn(copied, SHRUNK)

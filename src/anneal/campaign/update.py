@@ -85,7 +85,7 @@ def update(
     unread = len(archive.skipped)
     changes, entries = _look(campaign, archive, watch)
     _note_changes(campaign, archive, changes)
-    if entries:
+    if entries or len(archive) > campaign.size:  # a stopped update has read some
         growth.read_new(archive, entries, watch("reading"))
         archive = _so_far(campaign)
     new = len(archive) - campaign.size
