@@ -30,7 +30,7 @@ SAME = Stat(1, 1)
 
 
 def after(files: dict[str, str], known: list[Held], noted: dict[str, Stat] | None = None) -> Changes:
-    """What is found when these files have these bytes; none of them is as it was noted, unless that is said."""
+    """What is found when these files have these bytes. All are read, unless they are as they were noted."""
     return compare(known, [], noted or {}, dict.fromkeys(files, SAME), files.__getitem__)
 
 

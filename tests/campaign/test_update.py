@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from tiny import SETTINGS, SHRUNK, answer_truly, pattern_archive
 
 from anneal.archive.catalog import open_archive
 from anneal.archive.growth import Changes
@@ -33,7 +34,6 @@ from anneal.network import encode
 from anneal.network.train import Fit
 from anneal.pairs import Pairs
 from anneal.search import find_similar
-from tiny import SETTINGS, SHRUNK, answer_truly, pattern_archive
 
 EIGHT = replace(SETTINGS, per_round=8, heldout=0.25)
 

@@ -15,8 +15,8 @@ from anneal.method.neighbours import Index, build_index, nearest
 from anneal.pairs import Floats, Ids, Pair, Pairs
 from anneal.watch import Progress, silent
 
-SIMILARITY = 0.95  # of the frozen vectors, at least
-CORRELATION = 0.95  # of the pixels in small, at least
+SIMILARITY = 0.9  # of the frozen vectors, at least
+CORRELATION = 0.98  # of the pixels in small, at least: different fields come to 0.96
 SMALL = 16  # pixels: the side of a small picture
 CANDIDATES = 5  # nearest images that an image is compared with
 BLOCK = 512  # images whose candidates are found at a time
