@@ -16,8 +16,9 @@ from anneal.pairs import Floats, Ids, Pair, Pairs
 from anneal.watch import Progress, silent
 
 SIMILARITY = 0.9  # of the frozen vectors, at least
-CORRELATION = 0.98  # of the pixels in small, at least: different fields come to 0.96
+CORRELATION = 0.9  # of the pixels in small, at least
 SMALL = 16  # pixels: the side of a small picture
+PLAIN = 16.0  # a small picture with less contrast than this is a plain area
 CANDIDATES = 5  # nearest images that an image is compared with
 BLOCK = 512  # images whose candidates are found at a time
 PICTURES = 64  # pairs of pictures in memory
@@ -96,24 +97,26 @@ def _candidates(vectors: Floats, images: Ids, some: Ids, index: Index | None) ->
 
 
 def correlations(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> Floats:
-    """(m, px, px, 3) images, two and two → (m,) the correlation of their pixels in small. Two plain areas of
-    about the same colour correlate fully, and a plain area with nothing else."""
-    a = _small(one)
-    b = _small(other)
-    spread = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
-    plain = np.minimum(np.linalg.norm(a, axis=1), np.linalg.norm(b, axis=1)) < SMALL
-    same = np.abs(one.mean(axis=(1, 2, 3)) - other.mean(axis=(1, 2, 3))) < 2
-    both = np.maximum(np.linalg.norm(a, axis=1), np.linalg.norm(b, axis=1)) < SMALL
-    cosine = (a * b).sum(axis=1) / np.maximum(spread, 1e-6)
-    return np.asarray(np.where(plain, (both & same).astype(np.float32), cosine))
+    """(m, px, px, bands) images, two and two → (m,) the correlation of their pixels in small. Colours do not
+    count, only where they change: two plain areas correlate fully if their colours are about the same, and a
+    plain area correlates with nothing else."""
+    a, colour_a = _small(one)
+    b, colour_b = _small(other)
+    length_a = np.linalg.norm(a, axis=1)
+    length_b = np.linalg.norm(b, axis=1)
+    cosine = (a * b).sum(axis=1) / np.maximum(length_a * length_b, 1e-6)
+    same = (np.maximum(length_a, length_b) < PLAIN) & (np.abs(colour_a - colour_b).max(axis=1) < 2)
+    return np.asarray(np.where(np.minimum(length_a, length_b) < PLAIN, same.astype(np.float32), cosine))
 
 
-def _small(pixels: NDArray[np.uint8]) -> Floats:
-    """(m, px, px, 3) → (m, SMALL² · 3) means of cells, less the mean of the image."""
+def _small(pixels: NDArray[np.uint8]) -> tuple[Floats, Floats]:
+    """(m, px, px, bands) → (m, cells · bands) means of SMALL × SMALL cells, less the colour of the image; and
+    (m, bands) that colour."""
     px = pixels.shape[1]
     edges = np.linspace(0, px, min(SMALL, px) + 1).astype(int)
     rows = np.add.reduceat(pixels.astype(np.float32), edges[:-1], axis=1)
     cells = np.add.reduceat(rows, edges[:-1], axis=2)
     area = np.outer(np.diff(edges), np.diff(edges)).astype(np.float32)
-    small = (cells / area[None, :, :, None]).reshape(len(pixels), -1)
-    return np.asarray(small - small.mean(axis=1, keepdims=True))
+    small = cells / area[None, :, :, None]
+    colour = small.mean(axis=(1, 2))
+    return np.asarray((small - colour[:, None, None]).reshape(len(small), -1)), colour
