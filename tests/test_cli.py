@@ -21,11 +21,12 @@ import numpy as np
 import pytest
 import torch
 import typer
+from filelock import FileLock
 from PIL import Image
 from rich.console import Console
 
 from anneal import cli, console
-from anneal.campaign.campaign import Campaign
+from anneal.campaign.campaign import WORKER_LOCK, Campaign
 from anneal.campaign.questions import next_question
 from anneal.campaign.store import Store
 from anneal.experiments import runner
@@ -577,3 +578,68 @@ def test_progress_shows_images_a_second_and_the_time_left(monkeypatch: pytest.Mo
     choosing = [line for line in lines if "choosing" in line][-1]
     assert re.search(r"100/1000 +\d+ images/s +\d:\d\d:\d\d", encoding)
     assert "images/s" not in choosing
+
+
+# -- an archive that changes -------------------------------------------------------------------------
+
+
+def test_an_archive_grows_moves_and_loses_files(anneal: Anneal, campaign: Path, tmp_path: Path) -> None:
+    photos = campaign.parent / "photos"
+    paths = sorted(photos.glob("river/*.jpg"))
+    Image.effect_noise((48, 48), 90).convert("RGB").save(photos / "river" / "new.png")
+    paths[0].unlink()
+    paths[1].rename(photos / "renamed.jpg")
+    run = anneal("update --campaign {}", campaign)
+    assert run.code == 0
+    assert "Images: 1 new, 1 moved, 1 removed." in run.out
+    assert "120 images count now." in run.out
+    status = anneal("status --campaign {}", campaign)
+    assert "1 images are retired: their files are gone." in status.out
+    assert "The last update: 1 new, 1 moved, 1 removed." in status.out
+    assert "gone from the archive" not in status.err
+    more = tmp_path / "more"
+    more.mkdir()
+    shutil.copy(photos / "river" / "new.png", more)
+    told = json.loads(anneal("add {} --campaign {} --json", more, campaign).out)
+    assert (told["removed"], told["duplicate"], told["updated"]["new"]) == (1, 1, 1)
+    listed = anneal("duplicates --campaign {} --csv", campaign).out.splitlines()
+    assert listed == ["path,stands_for_it,kind", f"{more / 'new.png'},river/new.png,same file"]
+    assert anneal("add {} --campaign {}", tmp_path / "nowhere", campaign).code == 2
+
+
+def test_a_near_duplicate_can_be_kept(anneal: Anneal, campaign: Path) -> None:
+    photos = campaign.parent / "photos"
+    first = sorted(photos.glob("beach/*.jpg"))[0]
+    with Image.open(first) as image:
+        image.save(photos / "again.jpg", quality=95)
+    assert "1 duplicates" in anneal("update --campaign {}", campaign).out
+    (row,) = json.loads(anneal("duplicates --campaign {} --json", campaign).out)
+    assert row == {"path": "again.jpg", "stands_for_it": f"beach/{first.name}", "kind": "same picture"}
+    assert "again.jpg = beach/" in anneal("duplicates --campaign {}", campaign).out
+    assert anneal("duplicates --campaign {} --keep {}", campaign, first).code == 2
+    kept = anneal("duplicates --campaign {} --keep {}", campaign, photos / "again.jpg")
+    assert "0 images are left out" in kept.out
+    with closing(Campaign.open(campaign)) as opened:
+        assert len(opened.images) == 121
+
+
+def test_an_archive_that_was_moved_is_named_again(anneal: Anneal, campaign: Path, tmp_path: Path) -> None:
+    moved = (campaign.parent / "photos").rename(tmp_path / "moved")
+    run = anneal("update --campaign {}", campaign)
+    assert run.code == 1
+    assert "anneal relocate" in run.err
+    assert "120 files are gone" in anneal("status --campaign {}", campaign).err.replace("\n", " ")
+    refused = anneal("relocate {} --campaign {}", tmp_path, campaign)
+    assert refused.code == 2
+    assert "Only 0 of 120 images" in refused.err
+    assert "120 images are in" in anneal("relocate {} --campaign {}", moved, campaign).out
+    assert "Nothing has changed." in anneal("update --campaign {}", campaign).out
+
+
+def test_while_the_page_is_open_its_machine_updates(anneal: Anneal, campaign: Path) -> None:
+    with FileLock(campaign / WORKER_LOCK):
+        run = anneal("update --campaign {}", campaign)
+    assert run.code == 0
+    assert "its machine does it now" in run.out
+    with closing(Campaign.open(campaign)) as opened:
+        assert opened.store.setting("update_wanted", False)

@@ -16,7 +16,10 @@ import anneal
 
 ROOM_OF = {
     **dict.fromkeys(("errors", "pairs", "settings", "files", "watch", "work"), "floor"),
-    **dict.fromkeys(("cli", "cli_experiments", "console", "__main__", ""), "cli"),  # "": the package
+    **dict.fromkeys(("cli", "cli_archive", "cli_experiments", "console", "__main__"), "cli"),
+    "": "cli",  # the package
+        ("cli", "cli_archive", "cli_experiments", "console", "__main__", ""), "cli"
+    ),  # "": the package
 }  # a folder is a room, and so is any other module
 
 MAY_IMPORT = {
@@ -32,7 +35,7 @@ MAY_IMPORT = {
     "cli": "floor archive method network campaign search web experiments cluster",
 }  # and each room may import from itself
 
-LOADS_TORCH = ("network", "campaign.turn", "campaign.worker", "experiments")
+LOADS_TORCH = ("network", "campaign.turn", "campaign.extend", "campaign.worker", "experiments")
 TORCH = {"torch", "transformers", "efficientnet_lite_pytorch"}
 METHOD_LIBRARIES = {"numpy", "scipy", "sklearn", "threadpoolctl", "faiss"}
 

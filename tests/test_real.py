@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from anneal.archive.catalog import open_archive
+from anneal.campaign.campaign import Campaign
 from anneal.campaign.rounds import FROZEN
+from anneal.campaign.turn import begin
+from anneal.campaign.update import update
 from anneal.experiments.oracle import Oracle, score, split_of
 from anneal.experiments.play import Player, play
 from anneal.network import backbones
@@ -52,3 +57,30 @@ def test_a_short_campaign_without_labels_beats_the_frozen_features(
     assert records[-1].curve is not None
     assert records[-1].curve["map5_min"] > frozen["map5_min"] + 0.08
     campaign.close()
+
+
+def test_files_that_are_added_one_by_one_have_the_vectors_they_have_at_once(
+    data: Path, tmp_path: Path
+) -> None:
+    folders = [data / "UCMerced" / kind for kind in ("beach", "forest", "harbor")]
+    files = [path for folder in folders for path in sorted(folder.iterdir())[:4]]
+    photos = tmp_path / "photos"
+    backbone = backbones.load("efficientnet-lite0")
+    settings = Settings(px=96, per_round=8)
+
+    def begun(folder: Path) -> Campaign:
+        return begin(folder, open_archive(photos, 96, folder / "cache"), settings, backbone=backbone)
+
+    for number, file in enumerate(files):
+        (photos / file.parent.name).mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, photos / file.parent.name)
+        if number == 4:
+            grown = begun(tmp_path / "grown")
+        if number > 4:
+            assert update(grown, backbone=backbone).new == 1
+    whole = begun(tmp_path / "whole")
+    order = [whole.archive().paths.index(path) for path in grown.archive().paths]
+    np.testing.assert_allclose(grown.rounds.vectors(), whole.rounds.vectors()[order], atol=1e-5)
+    assert len(grown.images) == len(files)
+    grown.close()
+    whole.close()

@@ -18,7 +18,7 @@ from anneal.errors import UsageError
 from anneal.method.neighbours import Index, Ranking, build_index, unit
 from anneal.network import backbones
 from anneal.network.backbones import Backbone
-from anneal.pairs import Floats, Verdict
+from anneal.pairs import Floats, Ids, Verdict
 from anneal.search import find_similar, nearest_images, read_pixels, refined
 from anneal.settings import Settings
 
@@ -114,9 +114,9 @@ def test_a_large_archive_is_searched_by_an_index_from_its_first_day(
     asked: list[int] = []
     search = Index.nearest
 
-    def noted(index: Index, vectors: Floats, queries: Floats, k: int) -> Ranking:
+    def noted(index: Index, vectors: Floats, queries: Floats, k: int, without: Ids) -> Ranking:
         asked.append(len(index))
-        return search(index, vectors, queries, k)
+        return search(index, vectors, queries, k, without=without)
 
     monkeypatch.setattr(Index, "nearest", noted)
     settings = Settings(px=32, per_round=5, heldout=0.0)
@@ -138,3 +138,16 @@ def test_a_refined_query_is_the_mean_of_more_minus_half_the_mean_of_less(rng: np
     expected = (a + b) / 2 - (c + d) / 4
     assert refined([a, b], [c, d]) == pytest.approx(expected / np.linalg.norm(expected), abs=1e-6)
     assert refined([a]) == pytest.approx(a / np.linalg.norm(a), abs=1e-6)
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_retired_images_are_not_found_however_many_there_are(indexed: bool) -> None:
+    vectors = unit(np.random.default_rng(0).normal(size=(2000, 8))).astype(np.float32)
+    retired = np.random.default_rng(1).choice(2000, 1500, replace=False)
+    index = build_index(vectors) if indexed else None
+    ids, scores = nearest_images(vectors, vectors[7], 20, [], index, np.sort(retired))
+    live = np.setdiff1d(np.arange(2000), retired)
+    order = live[np.argsort(-(vectors[live] @ vectors[7]), kind="stable")[:20]]
+    assert not set(ids.tolist()) & set(retired.tolist())
+    assert len(set(ids.tolist()) & set(order.tolist())) >= (17 if indexed else 20)
+    np.testing.assert_allclose(scores, vectors[ids] @ vectors[7], rtol=1e-5)

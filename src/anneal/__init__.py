@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from anneal.campaign.campaign import Campaign
     from anneal.campaign.questions import next_question
     from anneal.campaign.turn import create, turn
+    from anneal.campaign.update import update
     from anneal.errors import AnnealError
     from anneal.method.metrics import average_precision, precision
     from anneal.method.snapshot import Agenda, Snapshot
@@ -26,6 +27,7 @@ _MODULES = {
     "campaign.campaign": ("Campaign",),
     "campaign.questions": ("next_question",),
     "campaign.turn": ("create", "turn"),
+    "campaign.update": ("update",),
     "errors": ("AnnealError",),
     "method.metrics": ("average_precision", "precision"),
     "method.snapshot": ("Agenda", "Snapshot"),
@@ -38,7 +40,7 @@ _HOME = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = [
     "Agenda", "AnnealError", "Archive", "Campaign", "Pairs", "Settings", "Snapshot", "Strategy", "Verdict",
     "average_precision", "batch", "create", "find_similar", "next_question", "open_archive", "precision",
-    "turn",
+    "turn", "update",
 ]  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import typer
 from rich.table import Table
 
 from anneal import __version__
+from anneal.cli_archive import add, duplicates, relocate, update
 from anneal.cli_experiments import demo, reproduce, simulate
 from anneal.console import (
     Device,
@@ -85,12 +86,15 @@ def init(
 
     with progress_bars() as watch, cluster.workers(ray) as workers:
         from anneal.archive.catalog import open_archive
+        from anneal.archive.reading import Reading
         from anneal.campaign.turn import begin
 
-        images = open_archive(archive, settings.px, campaign / "cache", watch("reading"))
+        images = open_archive(
+            archive, settings.px, campaign / "cache", watch("reading"), reading=Reading.of(settings)
+        )
         if use_classes and not any(images.labels):
             raise UsageError("--use-classes: there are no classes. Put the images in one folder per class.")
-        made = begin(campaign, images, settings, watch, workers=workers)
+        made = begin(campaign, images, settings, watch, workers=workers, source=archive)
     made.store.set(criterion=criterion.strip())
     if use_classes:
         made.label((i, label) for i, label in enumerate(images.labels) if label)
@@ -255,7 +259,8 @@ def status(campaign: CampaignOption = Path("campaign"), as_json: Json = False) -
     standing = progress.standing(opened)
     models = heldout.models(opened) if standing.heldout else []
     told: dict[str, Any] = {
-        "missing": opened.archive().missing(),
+        "archive": {"root": str(opened.root), **progress.archive(opened)},
+        "missing": _missing(opened),
         "models": [asdict(model) for model in models],
         "people": progress.people(opened),
         "agreement": progress.agreement(opened),
@@ -284,13 +289,28 @@ def status(campaign: CampaignOption = Path("campaign"), as_json: Json = False) -
     machine = told["machine"]
     busy = f" ({machine['done']} of {machine['total']})" if machine["state"] == "learning" else ""
     out.print(escape(machine["text"] + busy), soft_wrap=True)
-    if missing := told["missing"]:
+    _print_archive(told["archive"]["lines"], told["missing"])
+    return None
+
+
+def _missing(campaign: Campaign) -> list[str]:
+    """Paths of images that count and whose file is gone."""
+    archive = campaign.archive()
+    gone = set(archive.missing())
+    return [archive.paths[i] for i in campaign.live.tolist() if archive.paths[i] in gone]
+
+
+def _print_archive(lines: list[str], missing: list[str]) -> None:
+    """What became of the images, and what to do about those that are gone."""
+    for line in lines:
+        out.print(escape(line), soft_wrap=True)
+    if missing:
         names = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
         err.print(
-            f"[yellow]{len(missing)} files are gone from the archive since init[/] ({escape(names)}): "
-            "what was stored of them is still searched and asked about."
+            f"[yellow]{len(missing)} files are gone from the archive[/] ({escape(names)}): what was stored "
+            "of them is still searched and asked about. Retire them with anneal update or, if the archive "
+            "was moved, say where it is with anneal relocate."
         )
-    return None
 
 
 @app.command()
@@ -337,5 +357,5 @@ def search(
         err.print(f"The picture is in {escape(str(panel))}.")
 
 
-for command in (simulate, reproduce, demo):
+for command in (add, update, relocate, duplicates, simulate, reproduce, demo):
     app.command()(command)

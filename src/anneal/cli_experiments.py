@@ -66,6 +66,7 @@ def simulate(
 
     with progress_bars() as watch, cluster.workers(ray) as workers:
         from anneal.archive.catalog import open_archive
+        from anneal.archive.reading import Reading
         from anneal.experiments import paper
         from anneal.experiments.oracle import Oracle
         from anneal.experiments.play import Player
@@ -75,7 +76,9 @@ def simulate(
         for name in names:
             own = replace(settings, strategy=name)
             players[name] = Player(own, rounds, start, noise, paper.training_of(name))
-        images = open_archive(archive, settings.px, cache or _cache(), watch("reading"))
+        images = open_archive(
+            archive, settings.px, cache or _cache(), watch("reading"), reading=Reading.of(settings)
+        )
         Oracle.of(images)  # refuses an archive without classes before anything is encoded
         if not as_json:
             describe(images)
@@ -125,6 +128,7 @@ def reproduce(
 
     with progress_bars() as watch, cluster.workers(ray) as workers:
         from anneal.archive.catalog import open_archive
+        from anneal.archive.reading import Reading
         from anneal.experiments import paper, scenes
 
         preset = paper.preset(archive if data else "demo")
@@ -136,7 +140,9 @@ def reproduce(
         if rounds is None:
             rounds = 2 if quick else preset.cold_rounds if cold else preset.rounds
         source = data or scenes.drawn(folder / "archive", 20, seed, settings.px)
-        images = open_archive(source, settings.px, cache or _cache(), watch("reading"))
+        images = open_archive(
+            source, settings.px, cache or _cache(), watch("reading"), reading=Reading.of(settings)
+        )
         describe(images)
         players = [name.strip() for name in only.split(",") if name.strip()]
         times = trials or (1 if quick else preset.trials)

@@ -35,6 +35,7 @@ def find_similar(
     not find itself. Only images from outside the archive load the network."""
     archive = campaign.archive()
     model = campaign.rounds.serving
+    retired = campaign.retired()
     vectors = campaign.rounds.vectors(model)
     index = campaign.rounds.index(model)
     paths = [Path(image) for image in images]
@@ -51,7 +52,8 @@ def find_similar(
         query = str(path) if i is None else archive.paths[i]
         shown = outside[path] if i is None else archive.pixels[i]
         vector = encoded[path] if i is None else vectors[i]
-        near, scores = nearest_images(vectors, np.asarray(vector), k, [] if i is None else [i], index)
+        own = [] if i is None else [i]
+        near, scores = nearest_images(vectors, np.asarray(vector), k, own, index, retired)
         near_paths = [archive.paths[one] for one in near.tolist()]
         every.append(Results(query, shown, near.tolist(), near_paths, scores.tolist()))
         progress(number + 1, len(paths))
@@ -59,15 +61,23 @@ def find_similar(
 
 
 def nearest_images(
-    vectors: Floats, wanted: Floats, k: int, left_out: Sequence[int] = (), index: Index | None = None
+    vectors: Floats,
+    wanted: Floats,
+    k: int,
+    left_out: Sequence[int] = (),
+    index: Index | None = None,
+    retired: Ids | None = None,
 ) -> tuple[Ids, Floats]:
-    """The k images nearest to a unit vector, and their similarities; some may be left out. With an index of
-    the vectors it is quick for a million of them, and may miss a few."""
+    """The k images nearest to a unit vector, and their similarities; some may be left out, and any number may
+    be ``retired``. With an index of the vectors it is quick for a million of them, and may miss a few."""
     more = k + len(set(left_out))
     if index is None:
-        ranking = nearest(vectors, np.arange(len(vectors)), wanted[None], more)
+        images = np.arange(len(vectors))
+        if retired is not None and len(retired):
+            images = np.setdiff1d(images, retired, assume_unique=True)
+        ranking = nearest(vectors, images, wanted[None], more)
     else:
-        ranking = index.nearest(vectors, wanted[None], more)
+        ranking = index.nearest(vectors, wanted[None], more, without=retired)
     kept = ~np.isin(ranking.ids[0], left_out)
     return ranking.ids[0][kept][:k], ranking.scores[0][kept][:k]
 

@@ -1,5 +1,7 @@
 """Every setting of a campaign, checked, with the reason for its default; and the generators a seed gives."""
 
+import math
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
@@ -67,6 +69,27 @@ class Settings:
         2, "Quarter turns of an image, 1 to 4, whose features are averaged.", depths=("head",)
     )
     px: int = _setting(224, "Images are scaled to PX × PX.")  # what the default backbone was trained on
+    # What the files say of their bands is right more often than a person remembers.
+    bands: str = _setting(
+        "auto",
+        "What is red, green and blue: auto (as the files say), rgb, sentinel2, landsat8, naip, or a list, "
+        "4,3,2 or nir,red,green. all and pca give every band to the network.",
+    )
+    # Two images can be compared only if both are stretched in the same way.
+    stretch: str = _setting(
+        "auto",
+        "What becomes black and white: archive (the 2nd and 98th percentile of a sample), image (of each "
+        "image), MIN,MAX, or auto (archive; eight-bit values stay).",
+    )
+    # Bands differ in brightness: blue is hazy, infrared is bright.
+    stretch_by: str = _setting("band", "Stretch each band by itself, or all as one.", ("band", "joint"))
+    fit: str = _setting(
+        "squash",
+        "How an image becomes square: crop (its middle), pad (grey beside it) or squash.",
+        ("crop", "pad", "squash"),
+    )
+    tile: int = _setting(0, "Cut scenes into tiles of TILE × TILE pixels. 0: an image is a whole file.")
+    tile_overlap: int = _setting(0, "Pixels that two neighbouring tiles share.", option="--overlap")
     # Half the answers of mgue for the same quality.
     strategy: str = _setting("place", "What to ask: place, mgue, bcgue, random, or module:name.")
     # A turn takes seconds, so learn often.
@@ -125,11 +148,34 @@ class Settings:
             raise UsageError(f"--per-round {self.per_round}: ask at least one question a round.")
         if self.seed < 0:
             raise UsageError(f"--seed {self.seed}: give a whole number from 0 up.")
+        self._check_reading()
         if self.strategy == "place" and self.closure != "full":
             raise UsageError("--strategy place builds on groups of images: it needs --closure full.")
 
+    def _check_reading(self) -> None:
+        """Refuse what no archive could be read with. Which bands there are, only the files can tell."""
+        if not re.fullmatch(r"[^,\s]+(,[^,\s]+)*", self.bands):
+            raise UsageError(
+                f"--bands {self.bands!r}: give a list with commas, for example 4,3,2 or nir,red,green."
+            )
+        if self.stretch not in ("auto", "archive", "image") and stretch_range(self.stretch) is None:
+            raise UsageError(f"--stretch {self.stretch!r}: give auto, archive, image or MIN,MAX, say 0,3000.")
+        if self.tile and not 16 <= self.tile <= 8192:
+            raise UsageError(f"--tile {self.tile}: a tile has 16 to 8192 pixels a side; 0 cuts nothing.")
+        if not 0 <= self.tile_overlap <= max(self.tile - 1, 0) // 2:
+            raise UsageError(f"--overlap {self.tile_overlap}: give 0 to half a tile, and --tile with it.")
+
     def rng(self, stream: Stream, *numbers: int) -> np.random.Generator:
         return generator(self.seed, stream, *numbers)
+
+
+def stretch_range(text: str) -> tuple[float, float] | None:
+    """The two numbers of "MIN,MAX"; None if it is something else."""
+    try:
+        low, high = (float(part) for part in text.split(","))
+    except ValueError:
+        return None
+    return (low, high) if math.isfinite(low) and low < high < math.inf else None
 
 
 def option(name: str) -> str:

@@ -25,6 +25,7 @@ from tiny import SETTINGS, SHRUNK, answer_truly, pattern_archive, say, truth, ve
 from anneal.archive.catalog import Archive
 from anneal.campaign import progress, turn, worker
 from anneal.campaign.campaign import WORKER_LOCK, Campaign
+from anneal.campaign.relocate import relocate
 from anneal.campaign.rounds import FROZEN, Rounds
 from anneal.campaign.store import Mailbox
 from anneal.errors import UsageError
@@ -451,3 +452,19 @@ def test_a_second_page_on_the_same_port_is_refused_and_two_people_s_agreement_is
     with closing(Campaign.open(folder)) as campaign:
         answered = {row.pair for row in campaign.log().standing()}
     assert not answered & {(question["a"], question["b"]) for question in third}
+
+
+def test_the_machine_looks_at_the_archive_when_it_is_asked_to(campaign: Campaign, tmp_path: Path) -> None:
+    photos = Path(shutil.copytree(campaign.root, tmp_path / "photos"))
+    relocate(campaign, photos)
+    (photos / campaign.archive().paths[4]).unlink()
+    campaign.store.set(update_wanted=True)
+    with running(worker._take_turns, campaign.folder):
+        wait_for(lambda: not campaign.store.setting("update_wanted", True))
+        wait_for(lambda: state(campaign)["state"] == "idle")
+        assert campaign.retired().tolist() == [4]
+        photos.rename(tmp_path / "gone")
+        campaign.store.set(update_wanted=True)
+        wait_for(lambda: not campaign.store.setting("update_wanted", True))
+    assert "anneal relocate" in campaign.store.setting("updated", {})["error"]
+    assert campaign.retired().tolist() == [4]

@@ -361,3 +361,41 @@ def test_a_grid_of_a_hundred_thousand_images_is_paged_through(
         expected = next(int(i) for i in ranking if i != middle)
         expect(page.locator("#results [data-image]").first).to_have_attribute("data-image", str(expected))
     campaign.close()
+
+
+def test_new_images_are_taken_in_on_request_while_people_answer(
+    drawn: Path, tmp_path: Path, opened: Callable[..., Page]
+) -> None:
+    """The machine's process does it; neither the page nor the server is started again."""
+    photos = Path(shutil.copytree(drawn / "river", tmp_path / "photos" / "river")).parent
+    shutil.copytree(drawn / "forest", photos / "forest")
+    words = f"init {photos} --campaign {tmp_path / 'c'} --px 32 --views 1 --backbone random:resnet-18"
+    subprocess.run([sys.executable, "-m", "anneal", *words.split()], check=True, capture_output=True)
+    rivers = sorted((photos / "river").iterdir())
+    with label(tmp_path / "c") as site:
+        page = opened(site.address)
+        me = Person(page, tmp_path / "c")
+        me.answer(2)
+        me.view("progress")
+        expect(page.locator("#archive-count")).to_have_text("30 images can be asked about and found.")
+        shutil.copytree(drawn / "harbour", photos / "harbour")
+        rivers[0].unlink()
+        rivers[1].rename(photos / "river" / "renamed.jpg")
+        page.click("#update")
+        expect(page.locator("#archive-lines")).to_contain_text("15 new, 1 moved, 1 removed")
+        expect(page.locator("#archive-count")).to_have_text("44 images can be asked about and found.")
+        expect(page.locator("#update")).to_be_enabled()
+        me.view("search")
+        expect(page.locator("#grid .cell").first).to_have_attribute("aria-setsize", "44")
+        (gone,) = site.get("/api/retired")
+        cells = page.locator("#grid [data-image]")
+        shown = [int(cell.get_attribute("data-image") or "") for cell in cells.all()]
+        assert sorted(shown) == [image for image in range(45) if image != gone][: len(shown)]
+        cells.first.focus()
+        page.keyboard.press("End")
+        page.click("#grid [data-image='44']")
+        results = page.locator("#results [data-image]")
+        expect(results).to_have_count(43)
+        me.view("label")
+        me.truth = Campaign.open(tmp_path / "c").archive().labels
+        me.answer(2)

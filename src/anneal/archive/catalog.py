@@ -10,43 +10,26 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anneal.archive.decode import UNREADABLE, Reading, decode_to, read_image, within
+from anneal.archive.decode import UNREADABLE, Outcome, decode_to, read_image, within
 from anneal.archive.pixels import GrowingArray
+from anneal.archive.reading import NOTHING, SUFFIXES, About, Entry, Reading
 from anneal.errors import ArchiveError, UsageError
 from anneal.pairs import Ids
 from anneal.watch import Progress, silent
 
-SUFFIXES = {".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".webp", ".gif", ".jp2"}
 SPLITS = ("train", "val", "test")
+DEFAULT = Reading()
 BATCH = 256  # files between two saves: few enough for memory, enough to share among threads
-
-
-class Entry(NamedTuple):
-    """A file to read as an image."""
-
-    path: str  # relative to the root, with forward slashes
-    label: str = ""  # its class; empty if it has none
-    split: str = ""  # train, val or test; empty if it has none
-
-
-class About(NamedTuple):
-    """What is known of an image beside its pixels."""
-
-    window: tuple[int, int, int, int] | None = None  # x, y, width, height in its file; None: the whole file
-    footprint: tuple[tuple[float, float], ...] = ()  # corners as (longitude, latitude) in WGS 84
-
-
-NOTHING = About()
 
 
 @dataclass(frozen=True)
@@ -62,6 +45,7 @@ class Archive:
     skipped: tuple[tuple[str, str], ...]  # (path, reason) of files that could not be read
     folder: Path  # holds the pixels and everything computed from them
     about: tuple[About, ...]
+    reading: Reading
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -88,7 +72,7 @@ class Archive:
         """The id of a file, given as a path on disk or relative to the root; None if it is not here."""
         relative = os.path.relpath(path, self.root)
         resolved = os.path.relpath(path.resolve(), self.root.resolve())
-        names = [os.path.normpath(name) for name in (str(path), relative, resolved)]
+        names = [os.path.normpath(name) for name in (str(path), relative, resolved, str(path.resolve()))]
         return next((self._rows[name] for name in names if name in self._rows), None)
 
     @cached_property
@@ -110,39 +94,61 @@ class Archive:
 
 
 def open_archive(
-    source: Path, px: int, cache: Path, progress: Progress = silent, workers: int | None = None
+    source: Path,
+    px: int,
+    cache: Path,
+    progress: Progress = silent,
+    workers: int | None = None,
+    reading: Reading = DEFAULT,
 ) -> Archive:
     """Read a folder of images, or a CSV manifest, to ``px`` × ``px``. An interrupted read is continued."""
     if not 8 <= px <= 2048:
         raise UsageError(f"--px {px} is not a size for a network: give 8 to 2048, for example 224.")
-    root, entries = scan(source)
-    folder = cache / fingerprint(root, entries, px)
-    pixels = GrowingArray(folder / "pixels", np.uint8, (px, px, 3))
+    root, entries = scan(source, reading)
+    folder = cache / fingerprint(root, entries, px, reading)
+    pixels = GrowingArray(folder / "pixels", np.uint8, (px, px, reading.channels))
     if not _is_read(pixels):
         with pixels.writing():
-            _read(root, entries, pixels, progress, workers or os.cpu_count() or 1)
+            reading.save(folder)
+            done = pixels.note.get("files", 0) if _has_list(pixels) else 0
+            read_entries(root, entries[done:], pixels, reading, progress, workers or os.cpu_count() or 1)
     return reopen(root, folder, px)
 
 
-def reopen(root: Path, folder: Path, px: int) -> Archive:
-    """An archive that was read before, from its kept pixels. The image files may be gone."""
-    pixels = GrowingArray(folder / "pixels", np.uint8, (px, px, 3))
-    if not _is_read(pixels):
+def reopen(root: Path, folder: Path, px: int, size: int | None = None, *, and_more: bool = False) -> Archive:
+    """An archive that was read before, from its kept pixels. The image files may be gone. With a ``size`` it
+    has the first so many images, ``and_more`` if there are: the pixels may be growing."""
+    reading = Reading.load(folder)
+    pixels = GrowingArray(folder / "pixels", np.uint8, (px, px, reading.channels))
+    if not _is_read(pixels) and not (size and pixels.rows >= size and _has_list(pixels)):
         raise ArchiveError(f"Pixels in {folder} are gone or incomplete: restore them or make a new campaign.")
     images: list[tuple[str, str, str, str, About]] = []
-    skipped: list[tuple[str, str]] = []
+    skipped: dict[str, str] = {}
     for path, label, split, digest, reason, *more in _listed(pixels):
         if digest:
             # A class or a split stands in many lines and is held once.
             known = _about(more[0]) if more else NOTHING
             images.append((path, sys.intern(label), sys.intern(split), digest, known))
+            skipped.pop(path, None)
         else:
-            skipped.append((path, reason))
+            skipped[path] = reason
+    if not and_more:
+        images = images[:size]
     if not images:
-        first = "; ".join(f"{path}: {reason}" for path, reason in skipped[:3])
+        first = "; ".join(f"{path}: {reason}" for path, reason in list(skipped.items())[:3])
         raise ArchiveError(f"None of the files in {root} could be read as an image ({first}).")
     paths, labels, splits, digests, about = zip(*images, strict=True)
-    return Archive(root, paths, labels, splits, digests, pixels.array(), tuple(skipped), folder, about)
+    columns = (paths, labels, splits, digests)
+    array = pixels.array()[: len(images)]
+    return Archive(root, *columns, array, tuple(skipped.items()), folder, about, reading)
+
+
+def with_paths(archive: Archive, moved: Mapping[int, str]) -> Archive:
+    """The archive with some images at other paths."""
+    if not moved:
+        return archive
+    paths = tuple(moved.get(i, path) for i, path in enumerate(archive.paths))
+    return replace(archive, paths=paths)
 
 
 # -- the list of files ------------------------------------------------------------------------------
@@ -185,39 +191,57 @@ def _listed(pixels: GrowingArray) -> Iterator[list[Any]]:
             yield json.loads(lines.readline())
 
 
-def _read(root: Path, entries: list[Entry], pixels: GrowingArray, progress: Progress, workers: int) -> None:
-    """Append the pixels of every file not yet read, and its line. A batch is decoded while the one before it
-    is written."""
-    if not _has_list(pixels):
+def _begin_list(pixels: GrowingArray) -> None:
+    """Make the list's file if there is none: from the note, where earlier versions kept it, or empty."""
+    if _has_list(pixels):
+        return
+    earlier = list(_listed(pixels)) if _is_read(pixels) else []
+    if not earlier:
         pixels.clear()
-        _list_file(pixels).write_bytes(b"")
-    done = pixels.note.get("files", 0)
+    lines = b"".join(json.dumps(line).encode() + b"\n" for line in earlier)
+    _list_file(pixels).write_bytes(lines)
+    pixels.append(np.empty((0, *pixels.row), np.uint8), {"files": len(earlier), "bytes": len(lines)})
+
+
+def read_entries(
+    root: Path,
+    entries: list[Entry],
+    pixels: GrowingArray,
+    reading: Reading,
+    progress: Progress = silent,
+    workers: int = 1,
+) -> None:
+    """Append the pixels of these entries to those that are there, and their lines to the list. A batch is
+    decoded while the one before it is written. The caller holds ``pixels.writing()``."""
+    _begin_list(pixels)
+    before = pixels.note["files"]
+    done = 0
     with ThreadPoolExecutor(workers) as pool, _list_file(pixels).open("r+b") as lines:
 
-        def start(at: int) -> tuple[list[Entry], Iterable[Reading]]:
+        def start(at: int) -> tuple[list[Entry], Iterable[Outcome]]:
             batch = entries[at : at + BATCH]
             return batch, pool.map(lambda entry: read_image(root / entry.path, pixels.row[0]), batch)
 
-        lines.truncate(lines.seek(pixels.note.get("bytes", 0)))
+        lines.truncate(lines.seek(pixels.note["bytes"]))
         batch, readings = start(done)
         while batch:
             ahead = start(done + len(batch))
             rows = []
             for entry, (digest, image, reason) in zip(batch, readings, strict=True):
-                lines.write(json.dumps([*entry, digest, reason]).encode() + b"\n")
+                lines.write(json.dumps([*entry[:3], digest, reason]).encode() + b"\n")
                 if image is not None:
                     rows.append(image)
             lines.flush()
             os.fsync(lines.fileno())
             done += len(batch)
             images = np.array(rows, dtype=np.uint8).reshape(-1, *pixels.row)
-            pixels.append(images, {"files": done, "bytes": lines.tell()})
-            progress(done, len(entries))
+            pixels.append(images, {"files": before + done, "bytes": lines.tell()})
+            progress(before + done, before + len(entries))
             batch, readings = ahead
     pixels.finish()
 
 
-def scan(source: Path) -> tuple[Path, list[Entry]]:
+def scan(source: Path, reading: Reading = DEFAULT) -> tuple[Path, list[Entry]]:
     """The files of a folder, or of a manifest, in the order of their ids: (root, entries). The first folder
     below the root names the class, as in ImageFolder."""
     if not source.exists():
@@ -260,11 +284,11 @@ def manifest(path: Path) -> list[Entry]:
     return entries
 
 
-def fingerprint(root: Path, entries: list[Entry], px: int) -> str:
+def fingerprint(root: Path, entries: list[Entry], px: int, reading: Reading = DEFAULT) -> str:
     """A name that changes when a file is added, removed or rewritten. It reads no file."""
     tiff = any(entry.path.lower().endswith((".tif", ".tiff")) for entry in entries)
     rasterio = tiff and importlib.util.find_spec("rasterio") is not None  # reads what Pillow cannot
-    listing: list[Any] = [px, str(root.resolve()), rasterio]
+    listing: list[Any] = [px, str(root.resolve()), rasterio, reading.chosen]
     for entry in entries:
         try:
             stat = (root / entry.path).stat()

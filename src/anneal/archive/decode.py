@@ -20,11 +20,11 @@ FORMATS = ("JPEG", "PNG", "TIFF", "BMP", "WEBP", "GIF", "JPEG2000")
 UNREADABLE = (OSError, ValueError, SyntaxError, OverflowError, struct.error, Image.DecompressionBombError)
 """The errors that a damaged file can raise in a decoder."""
 
-Reading = tuple[str, NDArray[np.uint8] | None, str]
+Outcome = tuple[str, NDArray[np.uint8] | None, str]
 """(digest, pixels, "") of a file or, if it cannot be read, ("", None, reason)."""
 
 
-def read_image(path: Path, px: int) -> Reading:
+def read_image(path: Path, px: int) -> Outcome:
     """One image file → its digest and its pixels, (px, px, 3), or a reason."""
     try:
         data = path.read_bytes()

@@ -4,23 +4,26 @@ A campaign is a folder: ``campaign.sqlite`` (all that people said), ``cache/`` (
 and ``rounds/`` (the models and vectors of each round).
 """
 
+import os
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Self
 
 import numpy as np
 
-from anneal.archive.catalog import Archive, reopen
+from anneal.archive.catalog import Archive
+from anneal.archive.growth import files_of, stats
 from anneal.campaign.evidence import Evidence, GrowingEvidence, answers_of, label_pairs
+from anneal.campaign.holdings import Holdings
+from anneal.campaign.inventory import Inventory, Near, Retired
 from anneal.campaign.log import Log
-from anneal.campaign.rounds import Rounds
 from anneal.campaign.store import MACHINE, Event, HeldOut, Mailbox, Purpose, Row, Store
 from anneal.campaign.tally import Tally
-from anneal.errors import CampaignError, UsageError
+from anneal.errors import UsageError
 from anneal.method.relations import CLOSURES, Known
 from anneal.method.strategies import Strategy, chosen
 from anneal.pairs import UNKNOWN, Answers, Ids, Pair, Pairs, Verdict
@@ -30,30 +33,13 @@ FILE = "campaign.sqlite"
 WORKER_LOCK = "worker.lock"  # held by the process that takes the machine's turns
 
 
-class Campaign:
+class Campaign(Holdings):
     """An open campaign. What is read of it is cached until something new is said."""
 
     def __init__(self, folder: Path, store: Store, strategy: Strategy | None = None) -> None:
-        self.folder = folder
-        self.store = store
+        super().__init__(folder, store)
         self.mailbox = Mailbox(store)
-        self._forget()
-        saved = store.settings()
-        try:
-            known = {one.name for one in fields(Settings)}  # a later version may have saved more
-            self.settings = Settings(**{k: v for k, v in saved["settings"].items() if k in known})
-            self.size = int(saved["size"])  # images in the archive
-            some = saved["images"]
-            self.images: Ids = np.arange(self.size) if some is None else np.array(some, dtype=np.int64)
-            """Those that may be asked about."""
-            where = saved["archive"]
-        except KeyError:
-            raise CampaignError(f"{folder} holds a campaign that was not finished: run init again.") from None
-        self._root = Path(where["root"])
-        stored = Path(where["folder"])
-        beside = folder / "cache" / stored.name  # the campaign's folder may have been moved
-        self.archive_folder = beside if beside.exists() else stored  # of the archive's pixels and features
-        self.id = str(saved.get("id", ""))  # one of its own, whatever the folder is called
+        self.id = str(store.setting("id", ""))  # one of its own, whatever the folder is called
         self._strategy = strategy
         self._closure = CLOSURES[self.settings.closure]
 
@@ -64,13 +50,13 @@ class Campaign:
 
     def _forget(self) -> None:
         """Nothing is read yet."""
-        self.rounds = Rounds(self.folder, self.store)
+        super()._forget()
         self._log = Log()
         self._tally = Tally()
         self._counted = 0  # changes of the log that are in the tally
         self._mark: tuple[int, int] | None = None  # of the store when the log was read
         self._labelled: tuple[int, Answers] = (0, Answers.none())  # number of the last label, pairs of all
-        self._evidence: tuple[tuple[int, int], Evidence] | None = None
+        self._evidence: tuple[tuple[int, int, int], Evidence] | None = None
         self._growing: GrowingEvidence | None = None
         self._open_heldout: tuple[tuple[float, ...], list[Pair]] | None = None
 
@@ -83,15 +69,28 @@ class Campaign:
         images: Ids,
         heldout: HeldOut | None = None,
         strategy: Strategy | None = None,
+        *,
+        duplicates: Mapping[int, Retired] | None = None,
+        near: Iterable[Near] | None = None,
+        source: str = ".",
     ) -> Self:
-        """A new campaign on ``archive`` that asks about ``images`` only."""
+        """A new campaign on ``archive`` that asks about ``images`` only, and of those not about
+        ``duplicates``. ``near`` are those that show the same picture, if they were looked for. The ``source``
+        is the folder or the manifest that the images were read from, relative to the root."""
         refuse_if_made(folder)
         store = Store(folder / FILE, create=True)
-        where = {"root": str(archive.root.resolve()), "folder": str(archive.folder.resolve())}
+        root = archive.root.resolve()
+        where = {"root": str(root), "folder": str(archive.folder.resolve())}
+        where["beside"] = os.path.relpath(root, folder.resolve())
+        inventory = Inventory(store)
         with store.transaction():
             if heldout is not None:
                 store.add_heldout(heldout)
             store.set(id=uuid.uuid4().hex, archive=where, size=len(archive))
+            store.set(sources=[source], compared=0 if near is None else len(archive))
+            inventory.note_files(stats(root, files_of(archive)))
+            inventory.retire(duplicates or {})
+            inventory.add_near(near or [])
             everything = len(images) == len(archive)
             store.set(settings=asdict(settings), images=None if everything else images.tolist())
         return cls(folder, store, strategy)
@@ -112,10 +111,6 @@ class Campaign:
 
     def close(self) -> None:
         self.store.close()
-
-    def archive(self) -> Archive:
-        """The archive, from the stored pixels: the files need not be there."""
-        return reopen(self._root, self.archive_folder, self.settings.px)
 
     def answer(
         self,
@@ -244,7 +239,7 @@ class Campaign:
         """What is to be learnt from, and what follows from it, computed from all answers: for the machine's
         turn. Between two questions ``known`` costs less."""
         log = self.log()
-        version = log.newest, self._labelled[0]
+        version = log.newest, self._labelled[0], self.size
         if self._evidence is None or self._evidence[0] != version:
             rows = [row for row in log.standing() if row.purpose != Purpose.HELD_OUT]
             labels = self._labelled[1]
@@ -264,10 +259,13 @@ class Campaign:
         """What the full closure of the answers gives, kept up answer by answer."""
         log = self.log()
         newest, labels = self._labelled
-        if self._growing is None or self._growing.newest_label != newest:
-            self._growing = GrowingEvidence(self.size, newest, labels)
-        self._growing.follow(log)
-        return self._growing
+        size = self.size
+        growing = self._growing
+        if growing is None or growing.newest_label != newest or len(growing.closure) != size:
+            growing = GrowingEvidence(size, newest, labels)
+        growing.follow(log)
+        self._growing = growing
+        return growing
 
     @contextmanager
     def supposing(self, released: Sequence[Row]) -> Iterator[Known]:

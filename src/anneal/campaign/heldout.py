@@ -70,6 +70,17 @@ def more(campaign: Campaign, vectors: Floats, known: Known, number: int) -> Held
     return HeldOut([(drawing, start + at, *pair) for at, pair in drawn], ranked)
 
 
+def again(campaign: Campaign) -> HeldOut:
+    """The ranks of all held-out pairs in every model whose vectors are there, when the images have changed.
+    New images had no chance in earlier draws: until the next ones, the estimates take them to be like the
+    others."""
+    pairs = Pairs.from_list(campaign.rounds.heldout_pairs())
+    ranked = []
+    for model in campaign.rounds.kept():
+        ranked += _ranked(model, campaign.rounds.files(model).vectors(), campaign.images, pairs)
+    return HeldOut([], ranked)
+
+
 def _draw(
     vectors: Floats, images: Ids, known: Known, n: int, rng: np.random.Generator, old: Container[Pair]
 ) -> list[tuple[int, Pair]]:
@@ -148,6 +159,7 @@ def _answered(campaign: Campaign, noted: Noted) -> tuple[HeldOutDraws, Pairs]:
     """The drawn pairs that have a verdict, by their own answer or by others. Of each model's draws only those
     before its first open one count: what is answered first may be what is easy."""
     draws = campaign.rounds.heldout_draws()
+    live = campaign.rounds.heldout_pairs()
     pairs = Pairs.from_list((a, b) for _, _, a, b in draws)
     log = campaign.log()
     verdict = dict(zip(pairs, campaign.known().of(pairs).tolist(), strict=True))
@@ -158,6 +170,8 @@ def _answered(campaign: Campaign, noted: Noted) -> tuple[HeldOutDraws, Pairs]:
     ended: set[int] = set()
     counted: list[Pair] = []
     for model, number, a, b in draws:
+        if (a, b) not in live:
+            continue
         if verdict[a, b] == UNKNOWN:
             ended.add(model)
         if model not in ended:

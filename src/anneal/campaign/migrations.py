@@ -95,6 +95,21 @@ def _version_3(db: sqlite3.Connection) -> None:
         db.execute("DELETE FROM settings WHERE key = 'plan'")
 
 
+def _growth(db: sqlite3.Connection) -> None:
+    """An archive may grow: what each file was like, and what became of images."""
+    statements = """
+        CREATE TABLE files (path TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime INTEGER NOT NULL) STRICT;
+        CREATE TABLE moved (image INTEGER PRIMARY KEY, path TEXT NOT NULL) STRICT;
+        CREATE TABLE retired (
+            image INTEGER PRIMARY KEY, reason TEXT NOT NULL, of INTEGER, at REAL NOT NULL
+        ) STRICT;
+        CREATE TABLE near ( -- images that show the same picture
+            a INTEGER NOT NULL, b INTEGER NOT NULL CHECK (a < b),
+            similarity REAL NOT NULL, correlation REAL NOT NULL, PRIMARY KEY (a, b)
+        ) STRICT"""
+    _run(db, statements)
+
+
 def _run(db: sqlite3.Connection, statements: str) -> None:
     """All of them in the transaction that is open, which executescript would end."""
     for statement in re.sub("--.*", "", statements).split(";"):
@@ -167,4 +182,4 @@ def _settings(plan: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_version_1, _version_2, _version_3]
+MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_version_1, _version_2, _version_3, _growth]

@@ -1,7 +1,7 @@
 """How far a campaign is: what was said, by whom and how fast, and what the machine is doing."""
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -11,11 +11,19 @@ import numpy as np
 
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.evidence import answers_of
+from anneal.campaign.inventory import Reason
 from anneal.campaign.log import PAUSE
 from anneal.campaign.questions import LATEST
 from anneal.method import estimate, steering
 from anneal.pairs import Answers, Pair, Verdict
 
+RETIRED = {
+    Reason.REMOVED: "images are retired: their files are gone",
+    Reason.CHANGED: "images are retired: their files have other content",
+    Reason.DUPLICATE: "images are left out: other files are the same",
+    Reason.NEAR: "images are left out: other images show the same picture",
+}
+FOUND = ("new", "changed", "moved", "removed", "returned", "skipped", "duplicates")  # by an update
 SILENT = 10.0  # seconds without a sign of life until the machine counts as absent
 
 
@@ -40,7 +48,7 @@ def standing(campaign: Campaign) -> Standing:
     tally = campaign.tally()
     latest = campaign.log().latest(LATEST)
     return Standing(
-        images=campaign.size,
+        images=campaign.size - len(campaign.retired()),
         answers=sum(tally.verdicts.values()),
         similar=tally.verdicts[Verdict.SIMILAR],
         dissimilar=tally.verdicts[Verdict.DISSIMILAR],
@@ -62,6 +70,28 @@ def _implied(campaign: Campaign) -> int:
     asked = evidence.rounds >= 0
     given = Answers(evidence.answers.pairs[asked], evidence.answers.verdicts[asked])
     return int(evidence.closure.relations.implied(given))
+
+
+def archive(campaign: Campaign) -> dict[str, Any]:
+    """The images that do not count and why, what the last update found, and whether one is wanted; in numbers
+    and in sentences. The version changes with any of it."""
+    reasons = Counter(one.reason for one in campaign.inventory.retired().values())
+    unreadable = len(campaign.archive().skipped)
+    updated = campaign.store.setting("updated", None)
+    lines = [f"{reasons[reason]} {text}." for reason, text in RETIRED.items() if reasons[reason]]
+    if unreadable:
+        lines.append(f"{unreadable} files could not be read.")
+    if updated is not None:
+        found = ", ".join(f"{count} {name}" for name, count in updated.items() if name in FOUND and count)
+        lines.append(f"The last update: {updated.get('error') or found or 'nothing had changed'}.")
+    return {
+        **{str(reason): reasons[reason] for reason in Reason},
+        "unreadable": unreadable,
+        "updated": updated,
+        "wanted": campaign.store.setting("update_wanted", False),
+        "version": campaign.rounds.version[-1],
+        "lines": lines,
+    }
 
 
 def aim(campaign: Campaign) -> tuple[float, float] | None:

@@ -165,13 +165,18 @@ def _askable(
     n: int,
 ) -> Askable:
     log = campaign.log()
+    gone = set(campaign.retired().tolist())
+    leases = [lease for lease in leases if gone.isdisjoint(lease.pair)]
+    shown = [pair for pair in shown if gone.isdisjoint(pair)]
     others = [Question(lease.pair, lease.purpose) for lease in leases if lease.holder != holder]
     taken = {question.pair for question in others}
     leased = {lease.pair: lease.purpose for lease in leases if lease.holder == holder}
-    again = [Question(pair, log.purpose_of_repeat(pair)) for pair in log.waiting if pair not in taken]
+    waiting = [pair for pair in log.waiting if pair not in taken and gone.isdisjoint(pair)]
+    again = [Question(pair, log.purpose_of_repeat(pair)) for pair in waiting]
     once = campaign.tally().answered_once(overlap, campaign.settings.seed) if overlap else {}
     by_others = (row.pair for row in once.values() if row.annotator != annotator and row.pair not in taken)
-    second = [Question(pair, log.purpose_of_repeat(pair)) for pair in islice(by_others, n)]
+    wanted = (pair for pair in by_others if gone.isdisjoint(pair))
+    second = [Question(pair, log.purpose_of_repeat(pair)) for pair in islice(wanted, n)]
     wanted_twice = {pair for pair in (*shown, *leased) if pair in once and once[pair].annotator != annotator}
     heldout = [pair for pair in campaign.open_heldout(known) if pair not in taken]
     leased |= {pair: Purpose.HELD_OUT for pair in shown if pair in heldout}  # their lease ran out

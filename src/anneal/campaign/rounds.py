@@ -10,15 +10,17 @@ from typing import Any, Self
 
 import numpy as np
 
+from anneal.campaign.inventory import Inventory
 from anneal.campaign.store import HeldOut, Store
 from anneal.errors import CampaignError
-from anneal.files import replacing, save_array
+from anneal.files import release, replacing, save_array
 from anneal.method.neighbours import Index, build_index
 from anneal.method.snapshot import Agenda
 from anneal.pairs import Floats, Ids, Pair, Pairs
 
 FROZEN = -1  # the number of the model before the first round: the frozen features
 LAST = 3  # rounds whose files are kept whatever else
+BLOCK = 8192  # vectors that are copied at once
 EXACT = 100_000  # images: up to here a search compares the query with all of them, past it there is an index
 
 
@@ -68,14 +70,30 @@ class Round:
     def new_vectors(self, n: int, d: int) -> Iterator[Floats]:
         """(n, d) memory-mapped rows to fill. At the end they are on disk as this round's vectors, and without
         an index; if an error comes in between nothing changes."""
-        file = self.folder / "vectors.npy"
-        with replacing(file) as out:
+        with self._replacing_vectors(n, d) as rows:
+            yield rows
+            self._index.unlink(missing_ok=True)
+
+    @contextmanager
+    def longer_vectors(self, n: int) -> Iterator[Floats]:
+        """As ``new_vectors``, with the rows that are there already filled in. An index of them stays: it does
+        not know the others yet."""
+        before = self.vectors()
+        with self._replacing_vectors(n, before.shape[1]) as rows:
+            for i in range(0, len(before), BLOCK):
+                rows[i : i + BLOCK][: len(before) - i] = before[i : i + BLOCK]
+                release(before)
+                release(rows)
+            yield rows
+
+    @contextmanager
+    def _replacing_vectors(self, n: int, d: int) -> Iterator[Floats]:
+        with replacing(self.folder / "vectors.npy") as out:
             rows = np.lib.format.open_memmap(out.name, mode="w+", dtype=np.float32, shape=(n, d))
             if n * d:  # a full disk is an error here; while rows are filled it would kill the process
                 os.posix_fallocate(out.fileno(), 0, rows.offset + rows.nbytes)
             yield rows
             rows.flush()
-            self._index.unlink(missing_ok=True)
 
     def save_nearest(self, nearest: Ids) -> None:
         save_array(self.folder / "top.npy", nearest)
@@ -101,6 +119,16 @@ class Round:
         vectors = self.vectors()
         if len(vectors) > EXACT:
             self.save_index(build_index(vectors))
+
+    def grow_index(self) -> None:
+        """Let the index know all vectors; make one if the archive has become large."""
+        index = self.index(to_grow=True)
+        vectors = self.vectors()
+        if index is None:
+            self.index_vectors()
+        elif len(index) < len(vectors):
+            index.add(vectors[len(index) :])
+            self.save_index(index)
 
     def save_index(self, index: Index) -> None:
         import faiss
@@ -171,12 +199,14 @@ class Round:
 
 
 class Rounds:
-    """The finished rounds of a campaign: their records and files. Read again only when one was saved."""
+    """The finished rounds of a campaign: their records and files. Read again only when one was saved, or when
+    the images have changed."""
 
     def __init__(self, folder: Path, store: Store) -> None:
         self._folder = folder
         self._store = store
-        self._version: tuple[int, float] | None = None
+        self._version: tuple[int, float, int] | None = None
+        self._size: int | None = None
         self._mark: tuple[int, int] | None = None
         self._records: list[Record] = []
         self._heldout: list[tuple[int, int, int, int]] = []
@@ -194,8 +224,12 @@ class Rounds:
             if version != self._version:
                 self._records = [Record.from_json(about) for about in self._store.rounds()]
                 self._heldout = self._store.heldout()
-                self._heldout_pairs = {(a, b): None for _, _, a, b in self._heldout}
+                gone = Inventory(self._store).retired()
+                pairs = ((a, b) for _, _, a, b in self._heldout)
+                self._heldout_pairs = {pair: None for pair in pairs if gone.keys().isdisjoint(pair)}
                 self._ranks = None
+                self._size = self._store.setting("size", None)
+                self._vectors = self._index = self._agenda = None
                 self._version = version
             self._mark = mark
         return self._records
@@ -205,12 +239,12 @@ class Rounds:
         self._store.save_round(asdict(record), heldout)
 
     def heldout_draws(self) -> list[tuple[int, int, int, int]]:
-        """(model, draw, a, b) of every held-out pair, in the order drawn."""
+        """(model, draw, a, b) of every held-out pair, in the order drawn; those of retired images too."""
         self.records()
         return self._heldout
 
     def heldout_pairs(self) -> dict[Pair, None]:
-        """Every held-out pair once, in the order drawn."""
+        """Every held-out pair once, in the order drawn, without those of retired images."""
         self.records()
         return self._heldout_pairs
 
@@ -222,10 +256,16 @@ class Rounds:
         return self._ranks
 
     @property
-    def version(self) -> tuple[int, float]:
-        """Changes whenever a round is saved, by any process."""
+    def version(self) -> tuple[int, float, int]:
+        """Changes whenever a round is saved, or the images change, by any process."""
         self.records()
-        return self._version or (0, 0.0)
+        return self._version or (0, 0.0, 0)
+
+    @property
+    def size(self) -> int:
+        """The number of images that count; files of a growth that was stopped may have more."""
+        self.records()
+        return self._size or 0
 
     @property
     def current(self) -> int:
@@ -249,13 +289,15 @@ class Rounds:
 
     def vectors(self, model: int | None = None) -> Floats:
         """Every image in the space of the serving model, or of another one."""
+        self.records()
         number = self.serving if model is None else model
         if self._vectors is None or self._vectors[0] != number:
-            self._vectors = number, self.files(number).vectors()
+            self._vectors = number, self.files(number).vectors()[: self._size]
         return self._vectors[1]
 
     def index(self, model: int | None = None) -> Index | None:
         """The index of these vectors, if there is one."""
+        self.records()
         number = self.serving if model is None else model
         if self._index is None or self._index[0] != number:
             self._index = number, self.files(number).index()
@@ -273,6 +315,10 @@ class Rounds:
                     agenda = Agenda(Pairs.from_list(old["pairs"]), lean=old["lean"])
             self._agenda = number, agenda
         return self._agenda[1]
+
+    def kept(self) -> list[int]:
+        """The models whose vectors are there."""
+        return [number for number in range(FROZEN, self.current) if self.files(number).has_vectors]
 
     def unneeded(self, keep: Collection[int]) -> list[Record]:
         """Rounds whose files nothing needs: all but the last few, the serving one and ``keep``."""

@@ -1,4 +1,5 @@
-"""The campaign's one SQLite file, and all the SQL there is (its tables and their history: ``migrations``).
+"""The campaign's one SQLite file, and its SQL (tables and their history: ``migrations``; that of
+``inventory`` is there).
 
 Answers are events: rows are added and never changed. An undo or a correction is one more row. ``log`` works
 out what stands. What answers imply is never stored.
@@ -227,6 +228,10 @@ class Store(Database):
         """Image → its class, the last one given."""
         return dict(self.db.execute("SELECT image, class FROM labels ORDER BY id").fetchall())
 
+    def has_labels_by(self, annotator: str) -> bool:
+        sql = "SELECT 1 FROM labels WHERE annotator = ? LIMIT 1"
+        return self.db.execute(sql, (annotator,)).fetchone() is not None
+
     def newest_label(self) -> int:
         """The number of the last label; 0 if there is none."""
         return int(self.db.execute("SELECT coalesce(max(id), 0) FROM labels").fetchone()[0])
@@ -242,10 +247,15 @@ class Store(Database):
     def rounds(self) -> list[dict[str, Any]]:
         return [json.loads(about) for (about,) in self.db.execute("SELECT about FROM rounds ORDER BY round")]
 
-    def rounds_version(self) -> tuple[int, float]:
-        """Changes whenever a round is saved, by any process."""
+    def rounds_version(self) -> tuple[int, float, int]:
+        """Changes whenever a round is saved, or the images change, by any process."""
         count, saved = self.db.execute("SELECT count(*), total(finished) FROM rounds").fetchone()
-        return count, saved
+        return count, saved, self.setting("grown", 0)
+
+    def note_growth(self) -> None:
+        """Something about the images has changed: what was read of them is to be read again."""
+        with self.transaction():
+            self.set(grown=self.setting("grown", 0) + 1)
 
     def add_heldout(self, heldout: HeldOut) -> None:
         with self.transaction():

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anneal.archive.catalog import Archive, open_archive
-from anneal.campaign import heldout
+from anneal.archive.reading import Reading
+from anneal.campaign import duplicates, heldout
 from anneal.campaign.campaign import Campaign, refuse_if_made
 from anneal.campaign.recheck import earlier_suspects, recheck_rate
 from anneal.campaign.rounds import FROZEN, Record, Round
@@ -68,8 +69,10 @@ def create(
     """Make a campaign in the folder ``campaign`` on a folder of images: read and encode every image once, and
     plan the first questions. Stopped, it goes on where it was."""
     settings = settings or Settings()
-    archive = open_archive(Path(images), settings.px, Path(campaign) / "cache", watch("reading"))
-    return begin(Path(campaign), archive, settings, watch)
+    archive = open_archive(
+        Path(images), settings.px, Path(campaign) / "cache", watch("reading"), reading=Reading.of(settings)
+    )
+    return begin(Path(campaign), archive, settings, watch, source=Path(images))
 
 
 def begin(
@@ -82,12 +85,14 @@ def begin(
     strategy: Strategy | None = None,
     backbone: Backbone | None = None,
     workers: Workers | None = None,
+    source: Path | None = None,
 ) -> Campaign:
-    """Make a campaign: encode every image and plan the first questions. They are about ``images``, or all."""
+    """Make a campaign: encode every image and plan the first questions. They are about ``images``, or about
+    all but duplicates. The ``source`` is the manifest, if the images were read by one."""
     refuse_if_made(folder)  # before anything of it is overwritten
     backbone = backbone or backbones.load(settings.backbone)
-    images = np.arange(len(archive)) if images is None else images
-    if len(images) < 2:
+    every = np.arange(len(archive)) if images is None else images
+    if len(every) < 2:
         raise UsageError("A campaign needs at least two images.")
     strategy = chosen(settings) if strategy is None else strategy
     stored = partial(encode.inputs, progress=watch("encoding"), views=settings.views, workers=workers)
@@ -100,13 +105,19 @@ def begin(
             release(features)
             release(rows)
     vectors = files.vectors()
+    near = duplicates.find(archive, vectors, every, progress=watch("comparing")) if images is None else None
+    twice = {} if near is None else duplicates.retired(archive, near, {})
+    images = every[~np.isin(every, list(twice))]
     files.save_nearest(heldout.query_results(vectors, images, settings.rng(Stream.QUERIES)))
     files.index_vectors()
     known = none(len(vectors), Answers.none()).relations
     snapshot = Snapshot(vectors, images, known, workers=workers)
     files.save_agenda(strategy.plan(snapshot, settings.per_round, settings.rng(Stream.PLAN, 0)))
     drawn = heldout.first(vectors, images, known, settings)
-    return Campaign.create(folder, archive, settings, images, drawn, strategy)
+    name = "." if source is None or source.is_dir() else source.name
+    return Campaign.create(
+        folder, archive, settings, every, drawn, strategy, duplicates=twice, near=near, source=name
+    )
 
 
 def turn(
@@ -181,8 +192,7 @@ def learn(
     depth = cast(Depth, settings.depth)
     rng = settings.rng(Stream.FIT, campaign.rounds.current)
     stored = encode.inputs(campaign.archive(), backbone, depth, watch("encoding"), settings.views, workers)
-    before = campaign.rounds.files(FROZEN)
-    frozen = before.vectors() if before.has_vectors else None
+    frozen = campaign.rounds.vectors(FROZEN) if campaign.rounds.files(FROZEN).has_vectors else None
     with timed(seconds, "infer"):
         evidence = campaign.evidence()
         known = evidence.closure.relations
@@ -304,6 +314,29 @@ def _plan_next(campaign: Campaign, snapshot: Snapshot, number: int, rate: float)
     files.save_agenda(agenda)
     if settings.recheck and snapshot.frozen is not None:
         files.save_suspects(earlier_suspects(campaign, snapshot.frozen, rate))
+
+
+def plan_again(campaign: Campaign, workers: Workers | None = None) -> None:
+    """Plan the questions of the current round anew, because there are other images now."""
+    rounds = campaign.rounds
+    number = rounds.current - 1
+    records = rounds.records()
+    evidence = campaign.evidence()
+    known = evidence.closure.relations
+    frozen = rounds.vectors(FROZEN) if records and rounds.files(FROZEN).has_vectors else None
+    rng = campaign.settings.rng(Stream.FIT, number + 1)
+    snapshot = Snapshot(
+        rounds.vectors(),
+        campaign.images,
+        known,
+        evidence.answers,
+        evidence.rounds,
+        frozen=frozen,
+        membership=_membership(campaign, frozen, known, rng),
+        agenda=rounds.agenda(),
+        workers=workers,
+    )
+    _plan_next(campaign, snapshot, number, records[-1].recheck_rate if records else 1.0)
 
 
 def _cutoff(vectors: Floats, answers: Answers) -> float:

@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 from anneal.campaign.campaign import WORKER_LOCK, Campaign
 from anneal.campaign.store import Query
 from anneal.campaign.turn import encode_images, turn
+from anneal.campaign.update import update
 from anneal.errors import AnnealError
 from anneal.network import backbones
 from anneal.network.backbones import Backbone
@@ -61,11 +62,15 @@ def _take_turns(folder: Path, stop: threading.Event) -> None:
     mailbox.set_machine(state="idle")
     retry = FIRST_RETRY
     while not stop.is_set():
-        if is_due(campaign):
+        wanted = campaign.store.setting("update_wanted", False)
+        if wanted or is_due(campaign):
             try:
                 mailbox.set_machine(state="learning", step="starting", done=0, total=1)
                 backbone = backbone or backbones.load(campaign.settings.backbone)
-                turn(campaign, backbone, _Watch(campaign))
+                if wanted:
+                    update_on_request(campaign, backbone)
+                else:
+                    turn(campaign, backbone, _Watch(campaign))
                 mailbox.set_machine(state="idle")
                 retry = FIRST_RETRY
             except Exception as error:  # answering goes on, and the turn is tried again
@@ -77,6 +82,16 @@ def _take_turns(folder: Path, stop: threading.Event) -> None:
                 retry = min(2 * retry, LAST_RETRY)
         stop.wait(LOOK)
     campaign.close()
+
+
+def update_on_request(campaign: Campaign, backbone: Backbone) -> None:
+    """Look at the archive again because somebody asked for it. What a person has to mend is noted, and is not
+    tried again until the next request."""
+    try:
+        update(campaign, _Watch(campaign), backbone=backbone)
+    except AnnealError as error:
+        campaign.store.set(updated={"at": time.time(), "error": str(error)})
+    campaign.store.set(update_wanted=False)
 
 
 def is_due(campaign: Campaign) -> bool:

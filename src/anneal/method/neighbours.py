@@ -172,14 +172,23 @@ class Index:
         for i in range(0, len(vectors), BLOCK):
             self.lists.add(np.ascontiguousarray(vectors[i : i + BLOCK], dtype=np.float32))
 
-    def nearest(self, vectors: Floats, queries: Floats, k: int, probed: int = PROBED) -> Ranking:
-        """About the k of all rows of the unit ``vectors`` most similar to each unit query. Similarities are
-        exact; of equally similar rows the smaller id comes first. A query whose ``probed`` lists have fewer
-        than k rows is compared with every row."""
+    def nearest(
+        self, vectors: Floats, queries: Floats, k: int, probed: int = PROBED, without: Ids | None = None
+    ) -> Ranking:
+        """About the k of all rows of the unit ``vectors`` most similar to each unit query; rows ``without``
+        are not found. Similarities are exact; of equally similar rows the smaller id comes first. A query
+        whose ``probed`` lists have fewer than k rows is compared with every row."""
         import faiss
 
-        k = min(k, len(self))
+        rows = np.arange(len(self))
         breadth = faiss.SearchParametersIVF(nprobe=min(probed + k // 32, self.lists.nlist))
+        if without is not None and len(without):
+            rows = np.setdiff1d(rows, without)
+            # Held here: faiss keeps no reference to what a selector points to.
+            unwanted = faiss.IDSelectorBatch(without.astype(np.int64))
+            wanted = faiss.IDSelectorNot(unwanted)
+            breadth.sel = wanted
+        k = min(k, len(rows))
         vectors = np.asarray(vectors)
         some = np.ascontiguousarray(queries, dtype=np.float32)
         _, found = self.lists.search(some, min(2 * k + 32, len(self)), params=breadth)
@@ -188,7 +197,7 @@ class Index:
         for i, query in enumerate(some):
             candidates = np.sort(found[i][found[i] >= 0])  # in the order in which they are stored
             if len(candidates) < k:
-                exact = nearest(vectors, np.arange(len(self)), query[None], k)
+                exact = nearest(vectors, rows, query[None], k)
                 ids[i] = exact.ids[0]
                 scores[i] = exact.scores[0]
                 continue

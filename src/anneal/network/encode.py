@@ -42,8 +42,9 @@ def inputs(
     workers: Workers | None = None,
 ) -> NDArray[Any]:
     """The input of the trainable part for every image: the frozen part's output, memory-mapped. It is made
-    once, and a stopped run resumes. With depth ``full`` nothing is frozen, and the input is the pixels. The
-    ``workers`` encode blocks of images; a GPU of this process is used instead of them."""
+    once, a stopped run resumes, and when the archive has grown the new images are added. With depth ``full``
+    nothing is frozen, and the input is the pixels. The ``workers`` encode blocks of images; a GPU of this
+    process is used instead of them."""
     if depth == "full":
         return archive.pixels
     first = archive.pixels[:1]
@@ -51,7 +52,7 @@ def inputs(
     # A feature map is large, and half precision is enough to train on it.
     dtype = np.float32 if depth == "head" else np.float16
     stored = GrowingArray(archive.folder / file_name(backbone.name, depth, views), dtype, row)
-    if not stored.complete:
+    if stored.rows < len(archive):
         with stored.writing():
             many = len(archive) - stored.rows >= MANY
             run = _run(archive.folder, backbone, depth, first, make=many)
@@ -65,7 +66,7 @@ def inputs(
                 stored.append(rows)
                 progress(stored.rows, len(archive))
             stored.finish()
-    return stored.array()
+    return stored.array()[: len(archive)]
 
 
 def file_name(backbone: str, depth: Depth, views: int = VIEWS) -> str:

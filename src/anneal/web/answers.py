@@ -107,6 +107,14 @@ def answer(desk: SharedDesk, sent: Events) -> Json:
         return {"done": done, "questions": following, "state": state}
 
 
+@router.post("/api/update", status_code=202)
+def update(desk: SharedDesk) -> Json:
+    """Ask the machine to look at the archive again: for new, moved, changed and removed files."""
+    with desk.lock:
+        desk.campaign.store.set(update_wanted=True)
+        return progress.archive(desk.campaign)
+
+
 @router.put("/api/criterion")
 def criterion(desk: SharedDesk, text: Annotated[str, Body(embed=True, max_length=200)]) -> dict[str, str]:
     """Say what counts as similar."""
@@ -118,6 +126,7 @@ def criterion(desk: SharedDesk, text: Annotated[str, Body(embed=True, max_length
 def _state(desk: Desk, annotator: str, holder: str) -> Json:
     """The state without the advice."""
     campaign = desk.campaign
+    desk.look()
     standing = asdict(progress.standing(campaign))
     people = {person["annotator"]: person for person in progress.people(campaign)}
     mine = people.get(annotator, {"answers": 0, "per_minute": None})
@@ -125,7 +134,8 @@ def _state(desk: Desk, annotator: str, holder: str) -> Json:
         "campaign": campaign.folder.resolve().name,
         "id": campaign.id,
         "criterion": campaign.store.setting("criterion", ""),
-        "images": campaign.size,
+        "images": standing["images"],
+        "archive": progress.archive(campaign),
         "share": standing.pop("share"),
         "standing": standing,
         "aim": progress.aim(campaign),

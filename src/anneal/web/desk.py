@@ -21,13 +21,20 @@ class Desk:
         self.campaign = campaign
         self.lock = threading.RLock()
         self.decoding = asyncio.Semaphore(1)  # query images, one at a time: a large one takes memory
-        self.archive = campaign.archive()
+        self.archive = campaign.archive()  # as it was at the last look: no picture waits for the lock
         self._models: tuple[Any, list[Model]] | None = None
 
     def check(self, image: int) -> None:
         """Refuse the id of an image that is not there."""
-        if not 0 <= image < self.campaign.size:
-            raise HTTPException(404, f"There is no image {image}: ids go from 0 to {self.campaign.size - 1}.")
+        if image >= len(self.archive):
+            self.look()
+        if not 0 <= image < len(self.archive):
+            raise HTTPException(404, f"There is no image {image}: ids go from 0 to {len(self.archive) - 1}.")
+
+    def look(self) -> None:
+        """Take over what has become of the archive; it costs nothing as long as that is nothing."""
+        with self.lock:
+            self.archive = self.campaign.archive()
 
     def cutoff(self, model: int) -> float | None:
         """The similarity from which this model calls a pair similar; None for the frozen features."""

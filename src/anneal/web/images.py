@@ -53,7 +53,16 @@ def small(desk: SharedDesk, image: int) -> Response:
 def names(desk: SharedDesk, offset: int = 0, limit: Annotated[int, Query(ge=1, le=1000)] = 200) -> Json:
     """Paths of the images, in the order of their ids."""
     first = max(offset, 0)
-    return {"total": desk.campaign.size, "names": desk.archive.paths[first : first + limit]}
+    if first + limit > len(desk.archive):
+        desk.look()
+    return {"total": len(desk.archive), "names": desk.archive.paths[first : first + limit]}
+
+
+@router.get("/api/retired")
+def retired(desk: SharedDesk) -> list[int]:
+    """Ids of images that are not shown in search: their files are gone, or another one shows the same."""
+    with desk.lock:
+        return [int(image) for image in desk.campaign.retired()]
 
 
 @router.get("/api/search")
@@ -67,8 +76,9 @@ def search(
 ) -> Json:
     """The images most similar to one of the archive, or to an uploaded one (``query``); more like ``plus``
     and less like ``minus`` (ids, with commas between). ``threshold`` is the cutoff of the model."""
-    more = _ids(plus, desk.campaign.size)
-    less = _ids(minus, desk.campaign.size)
+    desk.look()
+    more = _ids(plus, len(desk.archive))
+    less = _ids(minus, len(desk.archive))
     if image is not None:
         desk.check(image)
         more.insert(0, image)
@@ -78,6 +88,7 @@ def search(
         if query is not None:
             vector, model = _vector(desk, query)
             wanted.append(vector)
+        retired = desk.campaign.retired()
         vectors = desk.campaign.rounds.vectors(model)
         index = desk.campaign.rounds.index(model)
         cutoff = desk.cutoff(model)
@@ -85,7 +96,7 @@ def search(
     if not wanted:
         raise HTTPException(422, "Say what to look for: image=ID, query=ID or plus=IDS.")
     target = refined(wanted, [np.asarray(vectors[i]) for i in less])
-    ids, scores = nearest_images(vectors, target, k, more + less, index)
+    ids, scores = nearest_images(vectors, target, k, more + less, index, retired)
     results = [
         {"id": i, "name": desk.archive.paths[i], "score": round(score, 4)}
         for i, score in zip(ids.tolist(), scores.tolist(), strict=True)

@@ -23,21 +23,33 @@ export function makeGrid(box, open) {
   const sheet = el("div", { class: "sheet", role: "presentation" });
   const cells = new Map();
   let total = 0, columns = 0, rowHeight = 1, active = 0, drawnAt = 0, timer = 0, top = 0;
+  let gaps = [];          // for each retired image, how many others come before it
   box.append(sheet);
 
-  function makeCell(id) {
-    const image = el("img", { alt: nameOf(id), decoding: "async", draggable: "false" });
-    const choose = () => { active = id; open(id); };
-    const button = el("button", { type: "button", class: "thumb", data: { image: id }, title: nameOf(id), onclick: choose }, image);
-    const cell = el("div", { class: "cell", role: "listitem", "aria-setsize": total, "aria-posinset": id + 1 }, button);
-    return { cell, button, image };
+  /** The id at a place: retired images have none. */
+  function idAt(at) {
+    let low = 0, high = gaps.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (gaps[middle] <= at) low = middle + 1; else high = middle;
+    }
+    return at + low;
   }
 
-  function place(id, { cell, button }) {
+  function makeCell(at) {
+    const id = idAt(at);
+    const image = el("img", { alt: nameOf(id), decoding: "async", draggable: "false" });
+    const choose = () => { active = at; open(id); };
+    const button = el("button", { type: "button", class: "thumb", data: { image: id, at }, title: nameOf(id), onclick: choose }, image);
+    const cell = el("div", { class: "cell", role: "listitem", "aria-setsize": total, "aria-posinset": at + 1 }, button);
+    return { id, cell, button, image };
+  }
+
+  function place(at, { cell, button }) {
     const side = rowHeight - GAP;
     cell.style.width = cell.style.height = `${side}px`;
-    cell.style.transform = `translate(${(id % columns) * rowHeight}px, ${Math.floor(id / columns) * rowHeight}px)`;
-    button.tabIndex = id === active ? 0 : -1;     // Tab stops once; arrow keys move within
+    cell.style.transform = `translate(${(at % columns) * rowHeight}px, ${Math.floor(at / columns) * rowHeight}px)`;
+    button.tabIndex = at === active ? 0 : -1;     // Tab stops once; arrow keys move within
   }
 
   function layOut() {
@@ -59,20 +71,20 @@ export function makeGrid(box, open) {
     top = box.scrollTop;
     const first = Math.max(0, Math.floor(top / rowHeight) - OVERSCAN) * columns;
     const last = Math.min(total, (Math.ceil((top + box.clientHeight) / rowHeight) + OVERSCAN) * columns);
-    for (const [id, made] of cells) {
-      if ((id >= first && id < last) || made.button === document.activeElement) continue;
+    for (const [at, made] of cells) {
+      if ((at >= first && at < last) || made.button === document.activeElement) continue;
       made.image.removeAttribute("src");          // stops the download
       made.cell.remove();
-      cells.delete(id);
+      cells.delete(at);
     }
-    for (let id = first; id < last; id += 1) {
-      if (!cells.has(id)) {
-        const made = makeCell(id);
-        cells.set(id, made);
+    for (let at = first; at < last; at += 1) {
+      if (!cells.has(at)) {
+        const made = makeCell(at);
+        cells.set(at, made);
         sheet.append(made.cell);
       }
     }
-    for (const [id, made] of cells) place(id, made);
+    for (const [at, made] of cells) place(at, made);
     if (!cells.has(active) && cells.has(first)) cells.get(first).button.tabIndex = 0;
     // While somebody scrolls fast, fetch nothing until they slow down.
     clearTimeout(timer);
@@ -82,17 +94,17 @@ export function makeGrid(box, open) {
   }
 
   function fetchVisible() {
-    for (const [id, { image }] of cells) if (!image.hasAttribute("src")) image.src = thumbUrl(id);
-    const wanted = new Set([...cells.keys()].map((id) => Math.floor(id / PAGE) * PAGE));
+    for (const { id, image } of cells.values()) if (!image.hasAttribute("src")) image.src = thumbUrl(id);
+    const wanted = new Set([...cells.values()].map(({ id }) => Math.floor(id / PAGE) * PAGE));
     for (const id of wanted) wantName(id).then(writeNames);
   }
 
   function writeNames() {
-    for (const [id, { button, image }] of cells) [image.alt, button.title] = [nameOf(id), nameOf(id)];
+    for (const { id, button, image } of cells.values()) [image.alt, button.title] = [nameOf(id), nameOf(id)];
   }
 
-  function go(id) {
-    active = Math.max(0, Math.min(total - 1, id));
+  function go(at) {
+    active = Math.max(0, Math.min(total - 1, at));
     const y = Math.floor(active / columns) * rowHeight;
     if (y < box.scrollTop) box.scrollTop = y;
     else if (y + rowHeight > box.scrollTop + box.clientHeight) box.scrollTop = y + rowHeight - box.clientHeight;
@@ -103,9 +115,9 @@ export function makeGrid(box, open) {
   box.addEventListener("keydown", (event) => {
     const focused = event.target.closest("[data-image]");
     if (!focused || event.ctrlKey || event.metaKey || event.altKey) return;
-    const id = Number(focused.dataset.image), page = Math.max(1, Math.floor(box.clientHeight / rowHeight)) * columns;
-    const to = { ArrowRight: id + 1, ArrowLeft: id - 1, ArrowDown: id + columns, ArrowUp: id - columns,
-      PageDown: id + page, PageUp: id - page, Home: 0, End: total - 1 }[event.key];
+    const at = Number(focused.dataset.at), page = Math.max(1, Math.floor(box.clientHeight / rowHeight)) * columns;
+    const to = { ArrowRight: at + 1, ArrowLeft: at - 1, ArrowDown: at + columns, ArrowUp: at - columns,
+      PageDown: at + page, PageUp: at - page, Home: 0, End: total - 1 }[event.key];
     if (to === undefined) return;
     event.preventDefault();
     if (to >= 0 || event.key !== "ArrowUp") go(to);
@@ -115,7 +127,15 @@ export function makeGrid(box, open) {
   new ResizeObserver(layOut).observe(box);
 
   return {
-    setTotal(n) { if (n !== total) { total = n; layOut(); } },
+    /** Shows n images; those whose ids are retired, in order, are not among them. */
+    setImages(n, retired) {
+      total = n;
+      gaps = retired.map((id, index) => id - index);
+      pages.clear();
+      for (const { cell } of cells.values()) cell.remove();
+      cells.clear();
+      layOut();
+    },
     focus() { if (layOut() && total) go(active); },
   };
 }

@@ -1,7 +1,7 @@
 // The progress view: how good each model is, by which answers, and who gave them.
-import { api, on } from "./api.js";
+import { api, on, store } from "./api.js";
 import { lineChart } from "./chart.js";
-import { $, count, el, fill, number, percent, setText, table } from "./dom.js";
+import { $, count, el, fill, notice, number, percent, setText, table } from "./dom.js";
 
 const AXES = { answers: "answers", bits: "bits of information", minutes: "minutes of work" };
 let active = false, data = null, text = "", rounds = null, turn = 0;
@@ -60,6 +60,29 @@ function draw() {
     agreement.map((two) => [two.one, two.other, number(two.pairs), share(two.agreement), fixed(two.kappa, 2)])));
 }
 
+/** How many images there are, what became of the others, and whether the machine is looking for new ones. */
+function drawArchive({ images, archive, machine }) {
+  setText($("#archive-count"), `${count(images, "image")} can be asked about and found.`);
+  const lines = archive.lines.join("\n");
+  if ($("#archive-lines").dataset.lines !== lines) {
+    $("#archive-lines").dataset.lines = lines;
+    fill($("#archive-lines"), ...archive.lines.map((line) => el("li", {}, line)));
+  }
+  $("#update").disabled = archive.wanted;
+  setText($("#update-status"), archive.wanted ? machine.text : "");
+}
+
+async function update() {
+  $("#update").disabled = true;
+  try {
+    store.state.archive = await api("/api/update", { method: "POST" });
+    drawArchive(store.state);
+  } catch (error) {
+    $("#update").disabled = false;
+    notice(error.message);
+  }
+}
+
 async function load() {
   const mine = ++turn;
   try {
@@ -76,6 +99,9 @@ export const title = () => "Progress";
 
 export function start() {
   $("#axis").addEventListener("change", drawCharts);
+  $("#update").addEventListener("click", update);
+  on("state", drawArchive);
+  drawArchive(store.state);
   let width = 0;
   new ResizeObserver(([{ contentRect }]) => {
     if (Math.round(contentRect.width) !== width) { width = Math.round(contentRect.width); drawCharts(); }

@@ -7,6 +7,7 @@ const LARGEST = 32 * 1024 * 1024, STEP = 60, POLL = 300;
 let active = false, turn = 0, k = STEP, cutoff = null, modelCutoff = null;
 let query = null;         // { image: id } or { upload: qid }, with plus and minus: arrays of ids
 let answered = null;      // the query whose results are drawn
+let drawn = null;         // the version of the archive that the grid shows
 const grid = makeGrid($("#grid"), (id) => { location.hash = `#search/${id}`; });
 
 // ---- the query is in the address: #search/12?plus=3,4&minus=5 or #search/q-QID ----
@@ -33,6 +34,22 @@ const queryName = ({ image, upload }) => (upload ? "Your image" : nameOf(image))
 // ---- asking ----
 
 const say = (text) => setText($("#search-status"), text);
+
+/** All images, drawn anew when the archive has changed. */
+async function drawGrid() {
+  const { images, archive } = store.state;
+  if (archive.version === drawn) return;
+  const before = drawn;
+  drawn = archive.version;
+  try {
+    const some = archive.removed + archive.changed + archive.duplicate + archive.near;
+    grid.setImages(images, some ? await api("/api/retired") : []);
+    if (!query) say(count(images, "image"));
+  } catch (error) {
+    drawn = before;                                      // tried again with the next state
+    if (error.status > 0) notice(error.message);
+  }
+}
 
 function showAll() {
   say(count(store.state.images, "image"));
@@ -206,7 +223,7 @@ export function start() {
   $("#use-cutoff").addEventListener("click", () => setCutoff(modelCutoff));
   $("#more-results").addEventListener("click", () => { k += STEP; find(); });
   $("#query-large").addEventListener("click", () => enlarge(queryImage(query), queryName(query)));
-  on("state", (state) => { if (active) grid.setTotal(state.images); });
+  on("state", () => { if (active) drawGrid(); });
 }
 
 export function enter(rest) {
@@ -220,7 +237,7 @@ export function enter(rest) {
   setText($("#search-title"), query ? "Nearest images" : "All images");
   if (fresh) [k, cutoff] = [STEP, null];
   if (fresh) $("#search").scrollTop = 0;
-  grid.setTotal(store.state.images);
+  drawGrid();
   if (query) find(); else showAll();
   // What had the focus is hidden now: move the focus to what replaced it.
   if (within && fresh) { if (query) $("#search").focus({ preventScroll: true }); else grid.focus(); }

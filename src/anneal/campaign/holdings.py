@@ -1,0 +1,88 @@
+"""The images that a campaign has: how many, where they are, and which of them count."""
+
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+
+from anneal.archive.catalog import Archive, reopen, with_paths
+from anneal.campaign.inventory import Inventory
+from anneal.campaign.rounds import Rounds
+from anneal.campaign.store import Store
+from anneal.errors import CampaignError
+from anneal.pairs import Ids
+from anneal.settings import Settings
+
+Version = tuple[float, ...]
+
+
+class Holdings:
+    """What is read of the images is read again when another process has changed it (``Rounds.version``)."""
+
+    def __init__(self, folder: Path, store: Store) -> None:
+        self.folder = folder
+        self.store = store
+        self.inventory = Inventory(store)
+        saved = store.settings()
+        try:
+            known = {one.name for one in fields(Settings)}  # a later version may have saved more
+            self.settings = Settings(**{k: v for k, v in saved["settings"].items() if k in known})
+            self.chosen: list[int] | None = saved["images"]  # in a simulation, those that it asks about
+            stored = Path(saved["archive"]["folder"])
+        except KeyError:
+            raise CampaignError(f"{folder} holds a campaign that was not finished: run init again.") from None
+        beside = folder / "cache" / stored.name  # the campaign's folder may have been moved
+        self.archive_folder = beside if beside.exists() else stored  # of the archive's pixels and features
+        self._forget()
+
+    def _forget(self) -> None:
+        """Nothing is read yet."""
+        self.rounds = Rounds(self.folder, self.store)
+        self._live: tuple[Version, Ids] | None = None
+        self._retired: tuple[Version, Ids] | None = None
+        self._archive: tuple[Version, Archive] | None = None
+
+    @property
+    def size(self) -> int:
+        """The number of images, retired ones too: ids go from 0 to this."""
+        return self.rounds.size
+
+    def retired(self) -> Ids:
+        """Images that are not asked about, not found and not counted: their files are gone, or they are
+        duplicates. What was said about them still counts."""
+        version = self.rounds.version
+        if self._retired is None or self._retired[0] != version:
+            self._retired = version, np.array(list(self.inventory.retired()), dtype=np.int64)
+        return self._retired[1]
+
+    @property
+    def live(self) -> Ids:
+        """All others."""
+        version = self.rounds.version
+        if self._live is None or self._live[0] != version:
+            self._live = version, np.setdiff1d(np.arange(self.size), self.retired(), assume_unique=True)
+        return self._live[1]
+
+    @property
+    def images(self) -> Ids:
+        """Those that may be asked about: the live ones or, in a simulation, a part of them."""
+        if self.chosen is None:
+            return self.live
+        chosen = np.array(self.chosen, dtype=np.int64)
+        return chosen[~np.isin(chosen, self.retired())]
+
+    @property
+    def root(self) -> Path:
+        """The archive's folder: where it was, or where it is beside the campaign if both were moved."""
+        where = self.store.setting("archive", {})
+        root = Path(where["root"])
+        beside = (self.folder / where["beside"]).resolve() if "beside" in where else root
+        return beside if beside.exists() and not root.exists() else root
+
+    def archive(self) -> Archive:
+        """The archive, from the stored pixels: the files need not be there."""
+        version = self.rounds.version
+        if self._archive is None or self._archive[0] != version:
+            archive = reopen(self.root, self.archive_folder, self.settings.px, self.size)
+            self._archive = version, with_paths(archive, self.inventory.moved())
+        return self._archive[1]

@@ -1,0 +1,89 @@
+"""What became of the images of a campaign: which are retired and why, which have moved, and which show the
+same picture. Its tables are in the campaign's file, and so is their SQL here."""
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from anneal.archive.growth import Stat
+from anneal.campaign.store import Store
+from anneal.pairs import Pair
+
+
+class Reason(StrEnum):
+    """Why an image is not asked about, not found and not counted."""
+
+    REMOVED = "removed"  # its file is gone
+    CHANGED = "changed"  # its file has other bytes
+    DUPLICATE = "duplicate"  # its file has the same bytes as another one's
+    NEAR = "near"  # it shows the same picture as another one
+
+
+GONE = (Reason.REMOVED, Reason.CHANGED)
+
+
+@dataclass(frozen=True)
+class Retired:
+    reason: str
+    of: int | None = None  # the image that stands for a duplicate
+
+
+@dataclass(frozen=True)
+class Near:
+    """Two images that show the same picture."""
+
+    pair: Pair
+    similarity: float  # of the frozen vectors
+    correlation: float  # of the pixels
+
+
+class Inventory:
+    """The tables ``files``, ``moved``, ``retired`` and ``near``."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._db = store.db
+
+    def retired(self) -> dict[int, Retired]:
+        rows = self._db.execute("SELECT image, reason, of FROM retired ORDER BY image")
+        return {image: Retired(reason, of) for image, reason, of in rows}
+
+    def retire(self, images: Mapping[int, Retired]) -> None:
+        """These images and no others. One that was retired for the same reason keeps the time."""
+        before = {row[0]: row[1:] for row in self._db.execute("SELECT image, reason, at FROM retired")}
+        now = time.time()
+        rows = []
+        for image, one in images.items():
+            reason, at = before.get(image, ("", now))
+            rows.append((image, one.reason, one.of, at if reason == one.reason else now))
+        with self._store.transaction():
+            self._db.execute("DELETE FROM retired")
+            self._db.executemany("INSERT INTO retired VALUES (?, ?, ?, ?)", rows)
+
+    def moved(self) -> dict[int, str]:
+        """The path now of each image that is not where it was read."""
+        return dict(self._db.execute("SELECT image, path FROM moved").fetchall())
+
+    def move(self, paths: Mapping[int, str]) -> None:
+        with self._store.transaction():
+            self._db.executemany("INSERT OR REPLACE INTO moved VALUES (?, ?)", paths.items())
+
+    def files(self) -> dict[str, Stat]:
+        """What each file was like when it was last read."""
+        rows = self._db.execute("SELECT path, size, mtime FROM files")
+        return {path: Stat(size, mtime) for path, size, mtime in rows}
+
+    def note_files(self, files: Mapping[str, Stat]) -> None:
+        rows = [(path, *stat) for path, stat in files.items()]
+        with self._store.transaction():
+            self._db.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?)", rows)
+
+    def near(self) -> list[Near]:
+        rows = self._db.execute("SELECT a, b, similarity, correlation FROM near ORDER BY a, b")
+        return [Near((a, b), similarity, correlation) for a, b, similarity, correlation in rows]
+
+    def add_near(self, found: Iterable[Near]) -> None:
+        rows = [(*one.pair, one.similarity, one.correlation) for one in found]
+        with self._store.transaction():
+            self._db.executemany("INSERT OR REPLACE INTO near VALUES (?, ?, ?, ?)", rows)
