@@ -331,9 +331,9 @@ def search(
     if panel is not None:
         from anneal.experiments import plots
 
-        pixels = opened.archive().pixels
+        archive = opened.archive()
         cells = [
-            [(pixels[i], f"{s:.3f}", None) for i, s in zip(results.ids, results.scores, strict=True)]
+            [(archive.shown(i), f"{s:.3f}", None) for i, s in zip(results.ids, results.scores, strict=True)]
             for results in every
         ]
         plots.panel([(results.pixels, Path(results.query).name) for results in every], cells, panel)

@@ -5,10 +5,14 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from anneal.files import write_text
 from anneal.settings import Settings
 
 FILE = "reading.json"
+SPLITS = ("train", "val", "test")
 SUFFIXES = {".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".webp", ".gif", ".jp2"}
 
 Window = tuple[int, int, int, int]
@@ -61,6 +65,7 @@ class Reading:
     overlap: int = 0
     channels: int = 3  # of the stored pixels
     shown: tuple[int, ...] = (0, 1, 2)  # which of the channels a person sees as red, green and blue
+    kernels: tuple[int, ...] = (0, 1, 2)  # which colour's kernel each channel takes in a network
     limits: tuple[tuple[str, float, float], ...] = ()  # band, and the values that become 0 and 255
     components: tuple[tuple[float, ...], ...] = ()  # three projections of the bands, with --bands pca
 
@@ -79,6 +84,17 @@ class Reading:
     def chosen(self) -> dict[str, Any]:
         """What a person chose, without what the files decided."""
         return {name: getattr(self, name) for name in CHOSEN}
+
+    @property
+    def displayed(self) -> str:
+        """The bands that a person sees as red, green and blue, as ``--bands`` spells them."""
+        if self.channels == 3:
+            return self.bands
+        return "auto" if self.bands == "all" else ",".join(self.bands.split(",")[:3])
+
+    def for_a_person(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """(…, channels) of stored pixels → (…, 3)."""
+        return pixels if self.channels == 3 else np.asarray(pixels)[..., list(self.shown)]
 
     def save(self, folder: Path) -> None:
         write_text(folder / FILE, json.dumps(asdict(self)))

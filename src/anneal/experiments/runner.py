@@ -26,7 +26,8 @@ from filelock import FileLock
 from joblib.externals.loky import get_reusable_executor
 from threadpoolctl import threadpool_limits
 
-from anneal.archive.catalog import SPLITS, Archive, reopen
+from anneal.archive.catalog import Archive, reopen
+from anneal.archive.reading import SPLITS
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.rounds import Record
 from anneal.errors import UsageError

@@ -37,7 +37,7 @@ def large(desk: SharedDesk, image: int) -> Response:
         data = _kept(desk, "large", image, lambda: _jpeg(desk.archive.picture(image, LARGE)))
         return Response(data, media_type="image/jpeg", headers=FOREVER)
     except ArchiveError:
-        data = _jpeg(desk.archive.pixels[image])
+        data = _jpeg(desk.archive.shown(image))
         return Response(data, media_type="image/jpeg", headers={"cache-control": "no-store"})
 
 
@@ -45,7 +45,7 @@ def large(desk: SharedDesk, image: int) -> Response:
 def small(desk: SharedDesk, image: int) -> Response:
     """A small square JPEG."""
     desk.check(image)
-    data = _kept(desk, "small", image, lambda: _jpeg(desk.archive.pixels[image], SMALL, 80))
+    data = _kept(desk, "small", image, lambda: _jpeg(desk.archive.shown(image), SMALL, 80))
     return Response(data, media_type="image/jpeg", headers=FOREVER)
 
 
@@ -119,8 +119,10 @@ def uploaded_image(desk: SharedDesk, name: str) -> Response:
     with desk.lock:
         query = _query(desk, name)
     px = desk.campaign.settings.px
-    pixels = np.frombuffer(query.pixels, dtype=np.uint8).reshape(px, px, 3)
-    return Response(_jpeg(pixels), media_type="image/jpeg", headers=FOREVER)
+    pixels = np.frombuffer(query.pixels, dtype=np.uint8).reshape(px, px, -1)
+    return Response(
+        _jpeg(desk.archive.reading.for_a_person(pixels)), media_type="image/jpeg", headers=FOREVER
+    )
 
 
 def _kept(desk: Desk, kind: str, image: int, make: Callable[[], bytes]) -> bytes:
@@ -150,7 +152,7 @@ def _jpeg(pixels: NDArray[np.uint8], side: int | None = None, quality: int = 90)
 def _keep(desk: Desk, data: bytes) -> str:
     """Store an image file for the machine to encode; returns its id."""
     try:
-        pixels = decode(data, desk.campaign.settings.px, UPLOADED)
+        pixels = decode(data, desk.campaign.settings.px, UPLOADED, desk.archive.reading)
     except UNREADABLE as error:
         raise HTTPException(422, f"That file cannot be read as an image: {error}.") from error
     name = hashlib.blake2b(data, digest_size=12).hexdigest()
