@@ -3,7 +3,9 @@
 Each file is read once: hashed to find duplicates, decoded to the network's size and kept on disk.
 """
 
+import csv
 import hashlib
+import io
 import json
 import os
 import sys
@@ -26,7 +28,7 @@ from anneal.archive.reading import About as About
 from anneal.archive.reading import Entry as Entry
 from anneal.archive.sampling import decide
 from anneal.errors import ArchiveError, UsageError
-from anneal.files import explain_disk_errors
+from anneal.files import explain_disk_errors, write_text
 from anneal.pairs import Ids
 from anneal.watch import Progress, silent
 
@@ -103,6 +105,15 @@ class Archive:
             return shown(path, within(most), reading, self.about[image].window, box)
         except UNREADABLE as error:
             raise ArchiveError(f"{path} can no longer be read ({error}): put it back.") from error
+
+    def list_skipped(self, folder: Path) -> Path:
+        """Write ``skipped.csv``, path and reason of every file that is left out. Returns its path."""
+        text = io.StringIO(newline="")
+        rows = csv.writer(text, lineterminator="\n")
+        rows.writerow(("path", "reason"))
+        rows.writerows(self.skipped)
+        write_text(folder / "skipped.csv", text.getvalue())
+        return folder / "skipped.csv"
 
     def missing(self) -> list[str]:
         """Paths of files that are gone from the disk. Their kept pixels still work."""

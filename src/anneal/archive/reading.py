@@ -92,6 +92,25 @@ class Reading:
             return self.bands
         return "auto" if self.bands == "all" else ",".join(self.bands.split(",")[:3])
 
+    @property
+    def told(self) -> str:
+        """How files are read, in words; empty if there was nothing to choose."""
+        words = []
+        if self.bands != "auto" or self.limits:
+            words.append(f"bands {self.bands}" + (f" ({self.channels})" if self.channels != 3 else ""))
+        if self.limits and self.stretch in ("auto", "archive"):
+            shown = [one for one in self.limits if not one[0].startswith("component")][:4]
+            values = ", ".join(f"{name} {low:g} to {high:g}" for name, low, high in shown)
+            more = " …" if len(self.limits) > len(shown) else ""
+            words.append(f"one stretch for all ({values}{more})")
+        elif self.stretch != "auto":
+            words.append(f"stretch {self.stretch}")
+        if self.tile:
+            words.append(
+                f"tiles of {self.tile} px" + (f" that overlap by {self.overlap}" if self.overlap else "")
+            )
+        return ", ".join(words)
+
     def for_a_person(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """(…, channels) of stored pixels → (…, 3)."""
         return pixels if self.channels == 3 else np.asarray(pixels)[..., list(self.shown)]

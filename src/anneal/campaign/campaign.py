@@ -15,6 +15,7 @@ from typing import Self
 import numpy as np
 
 from anneal.archive.catalog import Archive, reopen
+from anneal.archive.reading import Reading
 from anneal.campaign.evidence import Evidence, GrowingEvidence, answers_of, label_pairs
 from anneal.campaign.log import Log
 from anneal.campaign.rounds import Rounds
@@ -53,6 +54,7 @@ class Campaign:
         stored = Path(where["folder"])
         beside = folder / "cache" / stored.name  # the campaign's folder may have been moved
         self.archive_folder = beside if beside.exists() else stored  # of the archive's pixels and features
+        self.reading = Reading.load(self.archive_folder)  # how a file becomes pixels
         self.id = str(saved.get("id", ""))  # one of its own, whatever the folder is called
         self._strategy = strategy
         self._closure = CLOSURES[self.settings.closure]

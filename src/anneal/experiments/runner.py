@@ -147,7 +147,7 @@ def run(
     oracle = Oracle.of(archive)
     out = trials[0].out
     settings = trials[0].player.settings
-    backbone = backbones.load(settings.backbone)
+    backbone = backbones.for_bands(backbones.load(settings.backbone), archive.reading.kernels)
     stored = partial(encode.inputs, progress=watch("encoding"), views=settings.views, workers=workers)
     frozen = stored(archive, backbone, "head")
     stored(archive, backbone, settings.depth)  # type: ignore[arg-type]
@@ -227,7 +227,7 @@ def _play(trial: Trial) -> None:
     settings = trial.player.settings
     with threadpool_limits(1):
         archive = reopen(trial.root, trial.cache, settings.px)
-        backbone = _backbone(settings.backbone)
+        backbone = backbones.for_bands(_backbone(settings.backbone), archive.reading.kernels)
         split = trial.split(archive)
         oracle = Oracle.of(archive, trial.player.noise, settings.seed)
         trial.folder.mkdir(parents=True, exist_ok=True)
