@@ -17,6 +17,10 @@ ALPHA = "alpha"
 EVERY = ("all", "pca")  # choices that take every band
 
 
+class NoBandError(ValueError):
+    """A file does not have the bands that were asked for; the text lists those that it has."""
+
+
 def plain(text: str) -> str:
     """A band's name in one spelling: "B04", "Band 4" and "b4" are b4; "Near Infrared" is nir."""
     text = re.sub(r"[\s_-]+", " ", text.lower()).strip()
@@ -77,7 +81,7 @@ def colours(names: Sequence[str]) -> tuple[int, ...]:
 
 
 def chosen(wanted: str, names: Sequence[str]) -> tuple[int, ...]:
-    """The places of the bands that ``--bands`` asks for. A ValueError lists the bands there are."""
+    """The places of the bands that ``--bands`` asks for. A NoBandError lists those there are."""
     if wanted == "auto":
         return colours(names)
     if wanted in EVERY:
@@ -89,13 +93,36 @@ def chosen(wanted: str, names: Sequence[str]) -> tuple[int, ...]:
         if not found and wanted == "rgb":
             found = colours(names)
         if not found:
-            raise ValueError(f"it does not look like {wanted}: its bands are {listed(names)}")
+            raise NoBandError(f"it does not look like {wanted}: its bands are {listed(names)}")
         return found
     found = _all_of(wanted.split(","), names) or ()
     if not found:
         missing = [word for word in wanted.split(",") if find(word, names) is None]
-        raise ValueError(f"it has no band {', '.join(missing)}: its bands are {listed(names)}")
+        raise NoBandError(f"it has no band {', '.join(missing)}: its bands are {listed(names)}")
     return found
+
+
+def choices(names: Sequence[str]) -> list[dict[str, str]]:
+    """What a person may choose for display, as ``--bands`` spells it, and in words. Empty for ordinary
+    images."""
+    every = data(names)
+    if len(every) <= 3:
+        return []
+    made = [{"bands": "auto", "text": "natural colour"}]
+    infrared = find("nir", names)
+    if infrared is None and [names[i] for i in colours(names)] == ["4", "3", "2"]:
+        infrared = 7  # taken for Sentinel-2
+    if infrared is not None:
+        false = (infrared, *colours(names)[:2])
+        made.append({"bands": ",".join(str(i + 1) for i in false), "text": "infrared, red, green"})
+    first = (every[i : i + 3] for i in range(0, len(every) - 2, 3))
+    made += [{"bands": ",".join(str(i + 1) for i in some), "text": _words(some, names)} for some in first]
+    return made + [{"bands": str(i + 1), "text": _words((i,), names)} for i in every]
+
+
+def _words(places: Sequence[int], names: Sequence[str]) -> str:
+    words = [names[i] for i in places]
+    return ("bands " if len(words) > 1 else "band ") + ", ".join(words)
 
 
 def kernels(names: Sequence[str]) -> tuple[int, ...]:

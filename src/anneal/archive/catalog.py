@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anneal.archive import rasters
-from anneal.archive.decode import UNREADABLE, Outcome, read_image, shown, within
+from anneal.archive.bands import NoBandError
+from anneal.archive.decode import UNREADABLE, Facts, Outcome, facts, read_image, shown, within
 from anneal.archive.listing import scan as scan
 from anneal.archive.pixels import GrowingArray
 from anneal.archive.reading import FILE, NOTHING, Reading, Window, file_of
@@ -103,6 +104,16 @@ class Archive:
         try:
             rasters.regular(path)
             return shown(path, within(most), reading, self.about[image].window, box)
+        except NoBandError as error:
+            raise UsageError(f"{path.name} cannot be shown with bands {reading.bands}: {error}.") from error
+        except UNREADABLE as error:
+            raise ArchiveError(f"{path} can no longer be read ({error}): put it back.") from error
+
+    def facts(self, image: int) -> Facts:
+        """The size of an image in its file, and the names of the file's bands."""
+        path = self.file(image)
+        try:
+            return facts(path, self.about[image].window)
         except UNREADABLE as error:
             raise ArchiveError(f"{path} can no longer be read ({error}): put it back.") from error
 

@@ -4,10 +4,7 @@ import hashlib
 import io
 import math
 import struct
-import threading
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from anneal.archive import bands, rasters, stretch
-from anneal.archive.rasters import Source, Values
+from anneal.archive.rasters import Source, Values, quiet
 from anneal.archive.reading import NOTHING, About, Footprint, Reading, Window
 from anneal.archive.stretch import NO_DATA, Limits
 
@@ -122,7 +119,32 @@ def shown(
         part = box or (0, 0, width, height)
         return Frame(part, fit(part[2], part[3]))
 
-    return render(source, framing, replace(reading, bands=reading.displayed), window).pixels
+    pixels = render(source, framing, replace(reading, bands=reading.displayed), window).pixels
+    if pixels.shape[2] != 3:
+        raise bands.NoBandError(f"{pixels.shape[2]} bands cannot be shown: choose one band, or three")
+    return pixels
+
+
+class Facts(NamedTuple):
+    """What a file says of an image, without its pixels."""
+
+    size: tuple[int, int]
+    bands: tuple[str, ...]
+
+
+@quiet()
+def facts(path: Path, window: Window | None = None) -> Facts:
+    """The size and the bands of an image."""
+    rasters.regular(path)
+    if rasters.is_installed() and (window is not None or rasters.is_raster(rasters.head(path))):
+        with rasters.opened(path) as raster:
+            return Facts(window[2:] if window else (raster.width, raster.height), rasters.names(raster))
+    try:
+        with Image.open(path, formats=FORMATS) as image:
+            size = image.size[::-1] if _orientation(image) >= 5 else image.size
+            return Facts(size, bands.COLOURS)
+    except UnidentifiedImageError:
+        raise ValueError("not an image that can be read") from None
 
 
 # -- frames -----------------------------------------------------------------------------------------
@@ -167,28 +189,6 @@ def padded(image: NDArray[np.uint8], px: int) -> NDArray[np.uint8]:
 
 
 # -- one image --------------------------------------------------------------------------------------
-
-_lock = threading.Lock()
-_active = 0  # decoders at work now, in all threads
-_filters = ExitStack()
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Ignore the warnings of decoders. Python's filters are global, so the first active thread changes them
-    and the last one restores them."""
-    global _active
-    with _lock:
-        _active += 1
-        if _active == 1:
-            _filters.enter_context(warnings.catch_warnings(action="ignore"))
-    try:
-        yield
-    finally:
-        with _lock:
-            _active -= 1
-            if not _active:
-                _filters.close()
 
 
 @quiet()

@@ -5,8 +5,9 @@ import io
 import math
 import stat
 import threading
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -85,9 +86,31 @@ def pillow_cannot(source: Source) -> bool:
         return True
 
 
-_kept = (
-    threading.local()
-)  # a thread's last file stays open: the next tile is in it, in blocks that are decoded
+_lock = threading.Lock()
+_active = 0  # decoders at work now, in all threads
+_filters = ExitStack()
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Ignore the warnings of decoders. Python's filters are global, so the first active thread changes them
+    and the last one restores them."""
+    global _active
+    with _lock:
+        _active += 1
+        if _active == 1:
+            _filters.enter_context(warnings.catch_warnings(action="ignore"))
+    try:
+        yield
+    finally:
+        with _lock:
+            _active -= 1
+            if not _active:
+                _filters.close()
+
+
+_kept = threading.local()
+"""A thread's last file stays open: the next tile is in it, in blocks that are decoded already."""
 
 
 @contextmanager

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anneal.archive import bands, rasters, stretch
-from anneal.archive.decode import UNREADABLE, quiet, render, squared
+from anneal.archive.decode import UNREADABLE, render, squared
+from anneal.archive.rasters import quiet
 from anneal.archive.reading import Entry, Reading
 from anneal.errors import UsageError
 
@@ -126,7 +127,7 @@ def _with_limits(samples: list[Sample], reading: Reading) -> Reading:
     else:
         wanted = (stretch.LOWEST, stretch.HIGHEST)
         found = {name: np.percentile(values, wanted) for name, values in columns.items()}
-    limits = tuple((name, float(low), float(high)) for name, (low, high) in sorted(found.items()))
+    limits = tuple((name, float(low), float(high)) for name, (low, high) in found.items())
     return replace(reading, limits=limits)
 
 

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from anneal.archive import rasters
-from anneal.archive.decode import UNREADABLE, quiet
+from anneal.archive.decode import UNREADABLE
+from anneal.archive.rasters import quiet
 from anneal.archive.reading import Entry, Window
 
 
