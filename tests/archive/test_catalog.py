@@ -18,6 +18,7 @@ from samples import PX, bands, encoded, noise, put, raster, resized
 
 from anneal.archive.catalog import Archive, Entry, open_archive, reopen, scan
 from anneal.archive.pixels import GrowingArray
+from anneal.archive.reading import Reading
 from anneal.errors import AnnealError, ArchiveError, UsageError
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -145,7 +146,7 @@ def test_pixels_are_what_pillow_decodes_and_resizes(drawn: Path, tmp_path: Path)
     for file in drawn.glob("*/*_000.jpg"):
         shutil.copy(file, tmp_path / file.name)
     Image.fromarray(noise(7, 256)).resize((500, 256)).save(tmp_path / "wide.png")
-    archive = open_archive(tmp_path, 224, tmp_path / "cache")
+    archive = open_archive(tmp_path, 224, tmp_path / "cache", reading=Reading(fit="squash"))
     assert (archive.pixels.shape, archive.pixels.dtype.name) == ((9, 224, 224, 3), "uint8")
     for i, path in enumerate(archive.paths):
         np.testing.assert_array_equal(archive.pixels[i], resized(tmp_path / path, 224), err_msg=path)

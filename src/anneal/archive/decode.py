@@ -218,7 +218,7 @@ def _by_rasterio(
     part = rasters.read(raster, places, (area[0] + x, area[1] + y, width, height), size)
 
     def whole() -> Values:
-        return rasters.read(raster, places, area, (SAMPLED, SAMPLED))
+        return rasters.read(raster, places, area, (SAMPLED, SAMPLED), averaged=False)
 
     image = _bytes(part, [names[place] for place in places], reading, whole)
     pixels = stretch.resized(stretch.coloured(image), size)

@@ -176,9 +176,16 @@ def is_plain(raster: "DatasetReader") -> bool:
     return colours in PLAIN and not own_mask
 
 
-def read(raster: "DatasetReader", places: tuple[int, ...], box: Window, size: tuple[int, int]) -> Values:
+def read(
+    raster: "DatasetReader",
+    places: tuple[int, ...],
+    box: Window,
+    size: tuple[int, int],
+    averaged: bool = True,
+) -> Values:
     """Some bands of a window, about as finely as a picture of ``size`` needs: overviews are used, and a large
-    window is averaged while it is read, never held whole."""
+    window is averaged while it is read, never held whole. For statistics it is not ``averaged``: means have
+    a narrower range than values."""
     from rasterio.enums import Resampling
     from rasterio.windows import Window as Part
 
@@ -190,7 +197,7 @@ def read(raster: "DatasetReader", places: tuple[int, ...], box: Window, size: tu
     numbers = [place + 1 for place in places]
     smaller = shape != (height, width)
     how = {"window": part, "out_shape": (len(numbers), *shape)}
-    resampling = Resampling.average if smaller else Resampling.nearest
+    resampling = Resampling.average if smaller and averaged else Resampling.nearest
     names_ = names(raster)
     alpha_is_data = bands.ALPHA in names_ and names_.index(bands.ALPHA) in places
     values = raster.read(numbers, masked=not alpha_is_data, resampling=resampling, **how)

@@ -60,7 +60,7 @@ class Reading:
     bands: str = "auto"
     stretch: str = "auto"
     stretch_by: str = "band"
-    fit: str = "squash"
+    fit: str = "crop"
     tile: int = 0
     overlap: int = 0
     channels: int = 3  # of the stored pixels

@@ -70,7 +70,7 @@ def _of_raster(path: Path, entry: Entry, reading: Reading) -> Sample:
         area = entry.window or (0, 0, raster.width, raster.height)
         every = bands.data(names) if len(set(raster.dtypes)) == 1 else places
         every = tuple(sorted({*every, *places}))
-        part = rasters.read(raster, every, area, (max(side, 1), max(side, 1)))
+        part = rasters.read(raster, every, area, (max(side, 1), max(side, 1)), averaged=False)
     kept = [names[place] for place in every]
     return Sample(entry.path, tuple(kept), tuple(every.index(place) for place in places), _valid(part))
 

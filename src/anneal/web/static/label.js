@@ -255,7 +255,7 @@ async function offerBands() {
   try { reading = await api("/api/reading"); } catch { return; }
   $("#reading").hidden = !reading.choices.length;
   $("#bands").title = reading.told ? `The archive is read with ${reading.told}` : "";
-  const options = [{ bands: "", text: "as the machine sees them" }, ...reading.choices];
+  const options = [{ bands: "", text: "as read" }, ...reading.choices];
   fill($("#bands"), ...options.map(({ bands, text }) => el("option", { value: bands }, text)));
 }
 
