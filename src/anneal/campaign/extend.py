@@ -7,10 +7,10 @@ from anneal.archive.catalog import Archive
 from anneal.campaign import heldout
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.rounds import FROZEN
-from anneal.campaign.turn import BLOCK, plan_again
+from anneal.campaign.turn import BLOCK, network_of, plan_again
 from anneal.files import release
 from anneal.method.neighbours import unit
-from anneal.network import backbones, encode, model
+from anneal.network import encode, model
 from anneal.network.backbones import Backbone
 from anneal.network.model import Depth, searched
 from anneal.pairs import Floats
@@ -27,7 +27,7 @@ def extend(
     not count yet."""
     settings = campaign.settings
     depth = cast(Depth, settings.depth)
-    backbone = backbone or backbones.load(settings.backbone)
+    backbone = network_of(campaign, backbone)
     stored = partial(
         encode.inputs, archive, backbone, progress=watch("encoding"), views=settings.views, workers=workers
     )
