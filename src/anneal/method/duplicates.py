@@ -84,7 +84,7 @@ def represented(
         standing = [a for a in smaller[image] if not (a in gone or a in exact or a in alike)]
         if standing:
             alike[image] = min(standing)
-    return exact, alike
+    return {image: alike.get(of, of) for image, of in exact.items()}, alike
 
 
 def _candidates(vectors: Floats, images: Ids, some: Ids, index: Index | None) -> tuple[Ids, Floats]:
