@@ -18,8 +18,6 @@ ROOM_OF = {
     **dict.fromkeys(("errors", "pairs", "settings", "files", "watch", "work"), "floor"),
     **dict.fromkeys(("cli", "cli_archive", "cli_experiments", "console", "__main__"), "cli"),
     "": "cli",  # the package
-        ("cli", "cli_archive", "cli_experiments", "console", "__main__", ""), "cli"
-    ),  # "": the package
 }  # a folder is a room, and so is any other module
 
 MAY_IMPORT = {

@@ -75,7 +75,7 @@ def _implied(campaign: Campaign) -> int:
 def archive(campaign: Campaign) -> dict[str, Any]:
     """The images that do not count and why, what the last update found, and whether one is wanted; in numbers
     and in sentences. The version changes with any of it."""
-    reasons = Counter(one.reason for one in campaign.inventory.retired().values())
+    reasons = Counter(campaign.inventory.counts())
     unreadable = len(campaign.archive().skipped)
     updated = campaign.store.setting("updated", None)
     lines = [f"{text}: {reasons[reason]}" for reason, text in RETIRED.items() if reasons[reason]]
