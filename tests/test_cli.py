@@ -594,8 +594,8 @@ def test_an_archive_grows_moves_and_loses_files(anneal: Anneal, campaign: Path, 
     assert "Images: 1 new, 1 moved, 1 removed." in run.out
     assert "120 images count now." in run.out
     status = anneal("status --campaign {}", campaign)
-    assert "1 images are retired: their files are gone." in status.out
-    assert "The last update: 1 new, 1 moved, 1 removed." in status.out
+    assert "Retired because the file is gone: 1" in status.out
+    assert "The last update: 1 new, 1 moved, 1 removed" in status.out
     assert "gone from the archive" not in status.err
     more = tmp_path / "more"
     more.mkdir()

@@ -109,6 +109,10 @@ def init(
     if use_classes:
         made.label((i, label) for i, label in enumerate(images.labels) if label)
     describe(images, campaign)
+    if len(made.retired()):
+        out.print(
+            f"{len(made.retired())} images are left out: another one shows the same (anneal duplicates)."
+        )
     out.print(f"[bold]{campaign}[/] is ready. Answer questions in the browser:")
     out.print(f"  anneal label --campaign {campaign}")
     out.print("Search works already, and gets better with every round:")

@@ -28,10 +28,12 @@ class Holdings:
         try:
             known = {one.name for one in fields(Settings)}  # a later version may have saved more
             self.settings = Settings(**{k: v for k, v in saved["settings"].items() if k in known})
-            self.chosen: list[int] | None = saved["images"]  # in a simulation, those that it asks about
+            some = saved["images"]
             stored = Path(saved["archive"]["folder"])
         except KeyError:
             raise CampaignError(f"{folder} holds a campaign that was not finished: run init again.") from None
+        # In a simulation, the images that it asks about.
+        self._chosen: Ids | None = None if some is None else np.array(some, dtype=np.int64)
         beside = folder / "cache" / stored.name  # the campaign's folder may have been moved
         self.archive_folder = beside if beside.exists() else stored  # of the archive's pixels and features
         self.reading = Reading.load(self.archive_folder)  # how a file becomes pixels
@@ -66,12 +68,17 @@ class Holdings:
         return self._live[1]
 
     @property
+    def is_simulation(self) -> bool:
+        """Whether only some images are asked about, and the archive stays as it is."""
+        return self._chosen is not None
+
+    @property
     def images(self) -> Ids:
         """Those that may be asked about: the live ones or, in a simulation, a part of them."""
-        if self.chosen is None:
+        if self._chosen is None:
             return self.live
-        chosen = np.array(self.chosen, dtype=np.int64)
-        return chosen[~np.isin(chosen, self.retired())]
+        retired = self.retired()
+        return self._chosen[~np.isin(self._chosen, retired)] if len(retired) else self._chosen
 
     @property
     def root(self) -> Path:

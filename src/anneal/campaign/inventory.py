@@ -49,6 +49,10 @@ class Inventory:
         rows = self._db.execute("SELECT image, reason, of FROM retired ORDER BY image")
         return {image: Retired(reason, of) for image, reason, of in rows}
 
+    def counts(self) -> dict[str, int]:
+        """How many images are retired for each reason."""
+        return dict(self._db.execute("SELECT reason, count(*) FROM retired GROUP BY reason").fetchall())
+
     def retire(self, images: Mapping[int, Retired]) -> None:
         """These images and no others. One that was retired for the same reason keeps the time."""
         before = {row[0]: row[1:] for row in self._db.execute("SELECT image, reason, at FROM retired")}

@@ -18,10 +18,10 @@ from anneal.method import estimate, steering
 from anneal.pairs import Answers, Pair, Verdict
 
 RETIRED = {
-    Reason.REMOVED: "images are retired: their files are gone",
-    Reason.CHANGED: "images are retired: their files have other content",
-    Reason.DUPLICATE: "images are left out: other files are the same",
-    Reason.NEAR: "images are left out: other images show the same picture",
+    Reason.REMOVED: "Retired because the file is gone",
+    Reason.CHANGED: "Retired because the file has other content",
+    Reason.DUPLICATE: "Left out because another file is the same",
+    Reason.NEAR: "Left out because another image shows the same picture",
 }
 FOUND = ("new", "changed", "moved", "removed", "returned", "skipped", "duplicates")  # by an update
 SILENT = 10.0  # seconds without a sign of life until the machine counts as absent
@@ -75,15 +75,15 @@ def _implied(campaign: Campaign) -> int:
 def archive(campaign: Campaign) -> dict[str, Any]:
     """The images that do not count and why, what the last update found, and whether one is wanted; in numbers
     and in sentences. The version changes with any of it."""
-    reasons = Counter(one.reason for one in campaign.inventory.retired().values())
+    reasons = Counter(campaign.inventory.counts())
     unreadable = len(campaign.archive().skipped)
     updated = campaign.store.setting("updated", None)
-    lines = [f"{reasons[reason]} {text}." for reason, text in RETIRED.items() if reasons[reason]]
+    lines = [f"{text}: {reasons[reason]}" for reason, text in RETIRED.items() if reasons[reason]]
     if unreadable:
-        lines.append(f"{unreadable} files could not be read.")
+        lines.append(f"Files that could not be read: {unreadable}")
     if updated is not None:
         found = ", ".join(f"{count} {name}" for name, count in updated.items() if name in FOUND and count)
-        lines.append(f"The last update: {updated.get('error') or found or 'nothing had changed'}.")
+        lines.append(f"The last update: {updated.get('error') or found or 'nothing had changed'}")
     return {
         **{str(reason): reasons[reason] for reason in Reason},
         "unreadable": unreadable,

@@ -81,6 +81,6 @@ def _move_folder(campaign: Campaign, new: Path, old: Path, names: dict[int, str]
     place = new.resolve()
     campaign.inventory.move({i: (place / name).as_posix() + tiles[i] for i, name in names.items()})
     before = os.path.abspath(old)
-    sources = campaign.store.setting("sources", ["."])
+    sources = campaign.store.setting("sources", [])
     moved = [str(place) if os.path.abspath(source) == before else source for source in sources]
     campaign.store.set(sources=moved)

@@ -53,7 +53,8 @@ class Report:
 
 def add(campaign: Campaign, folders: Sequence[Path]) -> None:
     """Let these folders, or manifests, belong to the archive: the next update reads them."""
-    sources = list(campaign.store.setting("sources", ["."]))
+    manifest = any(folder.is_file() for folder in folders)
+    sources = [] if manifest and campaign.store.setting("sources", None) is None else _sources(campaign)
     for folder in folders:
         if not folder.exists():
             raise UsageError(f"{folder} does not exist: give a folder of images or a CSV manifest.")
@@ -78,9 +79,9 @@ def update(
 ) -> Report:
     """Look at the archive again. New images are read and encoded, moved ones keep their id, and those whose
     file is gone are retired until it is back. The caller holds the worker's lock."""
-    if campaign.chosen is not None:
+    if campaign.is_simulation:
         raise UsageError("This campaign is a simulation, which asks about some images only: it cannot grow.")
-    before = _counts(campaign)
+    before = _duplicates(campaign)
     archive = _so_far(campaign)
     unread = len(archive.skipped)
     changes, entries = _look(campaign, archive, watch)
@@ -106,15 +107,29 @@ def update(
         len(changes.removed),
         len(changes.returned),
         len(archive.skipped) - unread,
-        max(_counts(campaign) - before, 0),
+        max(_duplicates(campaign) - before, 0),
     )
     campaign.store.set(updated={"at": time.time(), **asdict(report)})
     return report
 
 
-def _counts(campaign: Campaign) -> int:
-    """How many images are duplicates."""
-    return sum(one.reason not in GONE for one in campaign.inventory.retired().values())
+def _duplicates(campaign: Campaign) -> int:
+    """How many images there are that another one stands for."""
+    return sum(count for reason, count in campaign.inventory.counts().items() if reason not in GONE)
+
+
+def _sources(campaign: Campaign) -> list[str]:
+    """What the archive is read from. Earlier versions did not note it: a folder then has its paths in order
+    and its classes by the first folder; anything else was a manifest, which is to be named."""
+    noted = campaign.store.setting("sources", None)
+    if noted is not None:
+        return list(noted)
+    archive = campaign.archive()
+    classes = tuple(path.split("/")[0] if "/" in path else "" for path in archive.paths)
+    in_order = list(archive.paths) == sorted(archive.paths)
+    if in_order and classes == archive.labels and not any(archive.splits):
+        return ["."]
+    raise UsageError("This campaign was made from a manifest: name it once with anneal add MANIFEST.")
 
 
 def _so_far(campaign: Campaign) -> Archive:
@@ -126,8 +141,7 @@ def _so_far(campaign: Campaign) -> Archive:
 
 def _look(campaign: Campaign, archive: Archive, watch: Watch) -> tuple[Changes, list[Entry]]:
     """What has happened to the files, and what there is to read."""
-    sources = campaign.store.setting("sources", ["."])
-    scanned = growth.scan_sources(archive.root, sources, archive.reading, campaign.folder)
+    scanned = growth.scan_sources(archive.root, _sources(campaign), archive.reading, campaign.folder)
     gone = [i for i, one in campaign.inventory.retired().items() if one.reason in GONE]
     looking = watch("looking")
     hashed = 0

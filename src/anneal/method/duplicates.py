@@ -22,7 +22,7 @@ PLAIN = 16.0  # a small picture with less contrast than this is a plain area
 CANDIDATES = 5  # nearest images that an image is compared with
 BLOCK = 512  # images whose candidates are found at a time
 PICTURES = 64  # pairs of pictures in memory
-EXACT = 20_000  # images: past it candidates come from an index
+EXACT = 20_000  # images: when more are compared with each other, candidates come from an index
 
 
 def near(
@@ -37,12 +37,14 @@ def near(
 ) -> tuple[Pairs, Floats, Floats]:
     """Pairs of a ``new`` image and another of ``images`` that show the same picture, with the similarity of
     their ``vectors`` and the correlation of their ``pixels``. ``new`` is a part of the sorted ``images``."""
-    index = build_index(vectors) if len(images) > EXACT else None
+    index = build_index(vectors) if len(images) * len(new) > EXACT**2 else None
+    present = np.zeros(len(vectors), dtype=bool)
+    present[images] = True
     found: dict[Pair, tuple[float, float]] = {}
     for i in range(0, len(new), BLOCK):
         some = new[i : i + BLOCK]
         ids, scores = _candidates(vectors, images, some, index)
-        rows, columns = np.nonzero((scores >= similarity) & (ids != some[:, None]) & np.isin(ids, images))
+        rows, columns = np.nonzero((scores >= similarity) & (ids != some[:, None]) & present[ids])
         pairs = Pairs.of(some[rows], ids[rows, columns])
         found |= _alike(pairs, scores[rows, columns], pixels, correlation)
         progress(min(i + BLOCK, len(new)), len(new))
@@ -84,7 +86,7 @@ def represented(
         standing = [a for a in smaller[image] if not (a in gone or a in exact or a in alike)]
         if standing:
             alike[image] = min(standing)
-    return exact, alike
+    return {image: alike.get(of, of) for image, of in exact.items()}, alike
 
 
 def _candidates(vectors: Floats, images: Ids, some: Ids, index: Index | None) -> tuple[Ids, Floats]:
