@@ -159,6 +159,8 @@ class Settings:
             raise UsageError(
                 f"--bands {self.bands!r}: give a list with commas, for example 4,3,2 or nir,red,green."
             )
+        if self.bands.count(",") == 1:
+            raise UsageError(f"--bands {self.bands!r}: give one band, or three or more.")
         if self.stretch not in ("auto", "archive", "image") and stretch_range(self.stretch) is None:
             raise UsageError(f"--stretch {self.stretch!r}: give auto, archive, image or MIN,MAX, say 0,3000.")
         if self.tile and not 16 <= self.tile <= 8192:

@@ -14,6 +14,8 @@ PRESETS: dict[str, tuple[tuple[str, ...], dict[int, tuple[int, ...]]]] = {
 number of bands, in a file that does not name them."""
 COLOURS = ("red", "green", "blue")
 ALPHA = "alpha"
+WAVELENGTHS = ("coastal", *COLOURS[::-1], "rededge", "nir", "swir", "swir1", "swir2", "tir")
+"""Names of bands, the shortest waves first."""
 EVERY = ("all", "pca")  # choices that take every band
 
 
@@ -126,15 +128,16 @@ def _words(places: Sequence[int], names: Sequence[str]) -> str:
 
 
 def kernels(names: Sequence[str]) -> tuple[int, ...]:
-    """For each band, the colour (0 red, 1 green, 2 blue) whose kernel it takes in a network for three
-    colours: a colour its own, the others in turn."""
-    own = [find(colour, names) for colour in COLOURS]
-    others = 0
-    taken = []
-    for i in range(len(names)):
-        if i in own:
-            taken.append(own.index(i))
-        else:
-            taken.append(others % 3)
-            others += 1
+    """For each band, the colour (0 red, 1 green, 2 blue) whose kernel it takes in a network for colours. In
+    the order of their wavelengths the first third takes blue, the middle green and the last red, as in a
+    false-colour picture: neighbours are alike, so little is lost where they share a kernel. Bands with
+    unknown names are taken to be in that order."""
+    if set(names) == set(COLOURS):
+        return tuple(COLOURS.index(name) for name in names)
+    order = list(range(len(names)))
+    if set(names) <= set(WAVELENGTHS):
+        order.sort(key=lambda i: WAVELENGTHS.index(names[i]))
+    taken = [0] * len(names)
+    for place, i in enumerate(order):
+        taken[i] = 2 - 3 * place // len(names)
     return tuple(taken)

@@ -262,9 +262,10 @@ def _by_pillow(source: Source, framing: Framing, reading: Reading) -> Picture:
             upright = ImageOps.exif_transpose(image) if _orientation(image) > 1 else image
             colour, valid = _opaque(upright)
             scale = (colour.width / width, colour.height / height)
-            left, top = box[0] * scale[0], box[1] * scale[1]
-            inner = (left, top, left + box[2] * scale[0], top + box[3] * scale[1])
-            picture = np.asarray(colour.resize(size, Image.Resampling.BILINEAR, box=inner))
+            left, top = round(box[0] * scale[0]), round(box[1] * scale[1])
+            right, bottom = left + round(box[2] * scale[0]), top + round(box[3] * scale[1])
+            part = colour.crop((left, top, max(right, left + 1), max(bottom, top + 1)))
+            picture = np.asarray(part.resize(size, Image.Resampling.BILINEAR))
     except UnidentifiedImageError:
         raise ValueError("not an image that can be read") from None
     places = bands.chosen(reading.bands, bands.COLOURS)

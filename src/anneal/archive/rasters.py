@@ -232,11 +232,12 @@ def footprint(raster: "DatasetReader", window: Window | None = None) -> Footprin
     if crs is None or affine.is_identity:
         return ()
     x, y, width, height = window or (0, 0, raster.width, raster.height)
-    corners = [
-        affine @ corner for corner in ((x, y), (x + width, y), (x + width, y + height), (x, y + height))
-    ]
+    a, b, c, d, e, f = tuple(affine)[:6]
+    corners = ((x, y), (x + width, y), (x + width, y + height), (x, y + height))
+    easts = [a * u + b * v + c for u, v in corners]
+    norths = [d * u + e * v + f for u, v in corners]
     with suppress(CRSError, RasterioError, ValueError):
-        xs, ys = transform(crs, "EPSG:4326", *zip(*corners, strict=True))
+        xs, ys = transform(crs, "EPSG:4326", easts, norths)
         if all(math.isfinite(value) for value in (*xs, *ys)):
             return tuple((round(lon, 7), round(lat, 7)) for lon, lat in zip(xs, ys, strict=True))
     return ()
