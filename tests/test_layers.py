@@ -16,7 +16,9 @@ import anneal
 
 ROOM_OF = {
     **dict.fromkeys(("errors", "pairs", "settings", "files", "watch", "work"), "floor"),
-    **dict.fromkeys(("cli", "cli_experiments", "console", "__main__", ""), "cli"),  # "": the package
+    **dict.fromkeys(
+        ("cli", "cli_experiments", "cli_export", "console", "__main__", ""), "cli"
+    ),  # "": the package
 }  # a folder is a room, and so is any other module
 
 MAY_IMPORT = {
@@ -26,10 +28,11 @@ MAY_IMPORT = {
     "network": "floor archive method",
     "campaign": "floor archive method network",
     "search": "floor archive method network campaign",
-    "web": "floor archive method campaign search",
+    "export": "floor archive method network campaign search",
+    "web": "floor archive method campaign search export",
     "experiments": "floor archive method network campaign search",
     "cluster": "floor",
-    "cli": "floor archive method network campaign search web experiments cluster",
+    "cli": "floor archive method network campaign search export web experiments cluster",
 }  # and each room may import from itself
 
 LOADS_TORCH = ("network", "campaign.turn", "campaign.worker", "experiments")

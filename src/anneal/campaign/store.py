@@ -231,6 +231,17 @@ class Store(Database):
         """The number of the last label; 0 if there is none."""
         return int(self.db.execute("SELECT coalesce(max(id), 0) FROM labels").fetchone()[0])
 
+    def add_names(self, names: Iterable[tuple[int, str]], annotator: str) -> None:
+        """Give images a name each, which is that of their group; an empty one takes it away."""
+        now = time.time()
+        rows = [(image, name, annotator, now) for image, name in names]
+        with self.transaction():
+            self.db.executemany("INSERT INTO names (image, name, annotator, at) VALUES (?, ?, ?, ?)", rows)
+
+    def names(self) -> list[tuple[int, int, str]]:
+        """(number, image, name) of every name that was given, in order."""
+        return self.db.execute("SELECT id, image, name FROM names ORDER BY id").fetchall()
+
     def save_round(self, record: dict[str, Any], heldout: HeldOut | None = None) -> None:
         """A finished round, or a new version of its record."""
         with self.transaction():
