@@ -56,7 +56,7 @@ def test_groups_are_what_similar_answers_connect(campaign: Campaign) -> None:
 
 @pytest.mark.parametrize("closure", ["none", "single", "full"])
 def test_groups_do_not_depend_on_the_closure(tmp_path: Path, archive: Archive, closure: str) -> None:
-    settings = Settings(px=32, closure=closure)
+    settings = Settings(px=32, closure=closure, strategy="mgue")
     with closing(campaign_in(tmp_path / "c", archive, settings, vectors=by_kind(archive))) as campaign:
         say(campaign, (0, 1), (1, 2), (2, 3), (3, 4))
         assert members(campaign) == {"group 0": [0, 1, 2, 3, 4]}

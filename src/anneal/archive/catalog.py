@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from anneal.archive import thumbnails
 from anneal.archive.decode import UNREADABLE, Reading, decode_to, read_image, within
 from anneal.archive.pixels import GrowingArray
 from anneal.errors import ArchiveError, UsageError
@@ -28,6 +29,7 @@ from anneal.watch import Progress, silent
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".webp", ".gif", ".jp2"}
 SPLITS = ("train", "val", "test")
+SHOWN = 8  # images that a notebook shows of an archive
 BATCH = 256  # files between two saves: few enough for memory, enough to share among threads
 
 
@@ -96,6 +98,14 @@ class Archive:
         """The id of each path."""
         return {os.path.normpath(name): i for i, name in enumerate(self.paths)}
 
+    def file(self, image: int) -> Path:
+        """The file that an image is in."""
+        return self.root / self.paths[image]
+
+    def shown(self, image: int) -> NDArray[np.uint8]:
+        """(px, px, 3) of the stored pixels, for a person."""
+        return np.asarray(self.pixels[image])
+
     def picture(self, image: int, most: int) -> NDArray[np.uint8]:
         """(h, w, 3) from the image's file, in its own proportions, no side longer than ``most``."""
         path = self.root / self.paths[image]
@@ -103,6 +113,13 @@ class Archive:
             return decode_to(path.read_bytes(), within(most))
         except UNREADABLE as error:
             raise ArchiveError(f"{path} can no longer be read ({error}): put it back.") from error
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        classes = len({*self.labels} - {""})
+        text = f"{len(self)} images in {self.root}" + (f", {classes} classes" if classes else "")
+        some = np.linspace(0, len(self) - 1, min(SHOWN, len(self)), dtype=np.int64).tolist()
+        return thumbnails.page(text, [(self.shown(image), self.paths[image]) for image in some])
 
     def missing(self) -> list[str]:
         """Paths of files that are gone from the disk. Their kept pixels still work."""

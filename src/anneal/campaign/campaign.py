@@ -14,6 +14,7 @@ from typing import Self
 
 import numpy as np
 
+from anneal.archive import thumbnails
 from anneal.archive.catalog import Archive, reopen
 from anneal.campaign.evidence import Evidence, GrowingEvidence, answers_of, label_pairs
 from anneal.campaign.log import Log
@@ -293,6 +294,14 @@ class Campaign:
         evidence = self.evidence()
         given = evidence.rows
         return [[given[i] for i in rows if i < len(given)] for rows in evidence.closure.contradictions]
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        tally = self.tally()
+        counts = ", ".join(f"{tally.verdicts[verdict]} {verdict.name.lower()}" for verdict in Verdict)
+        serving = self.rounds.serving
+        model = "the frozen features serve" if serving < 0 else f"the model of round {serving} serves"
+        return thumbnails.page(f"Campaign {self.folder}: {self.size} images; {counts}; {model}", [])
 
     def open_heldout(self, known: Known) -> list[Pair]:
         """Held-out pairs without an answer, given or implied, in the order drawn. As long as no answer is

@@ -203,7 +203,7 @@ class Store(Database):
             known = self.db.execute("SELECT id FROM answers WHERE key = ?", (event.key,)).fetchone()
             if known is not None:
                 return int(known[0])
-        values = [now if name == "answered" else getattr(event, name) for name in EVENT]
+        values = [getattr(event, name, now) for name in EVENT]  # a Row has its own time
         marks = ", ".join("?" * len(EVENT))
         done = self.db.execute(f"INSERT INTO answers ({', '.join(EVENT)}) VALUES ({marks})", values)
         assert done.lastrowid is not None

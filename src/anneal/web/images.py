@@ -1,7 +1,6 @@
 """Images: their pictures and names, and the search by an image of the archive or by an uploaded one."""
 
 import hashlib
-import io
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,10 +9,9 @@ from typing import Annotated
 import numpy as np
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from numpy.typing import NDArray
-from PIL import Image
 
 from anneal.archive.decode import UNREADABLE, decode
+from anneal.archive.thumbnails import jpeg
 from anneal.campaign import progress, store
 from anneal.campaign.rounds import FROZEN
 from anneal.errors import ArchiveError
@@ -34,10 +32,10 @@ def large(desk: SharedDesk, image: int) -> Response:
     """A JPEG to judge by, in the image's own proportions. If the file is gone it shows the stored pixels."""
     desk.check(image)
     try:
-        data = _kept(desk, "large", image, lambda: _jpeg(desk.archive.picture(image, LARGE)))
+        data = _kept(desk, "large", image, lambda: jpeg(desk.archive.picture(image, LARGE)))
         return Response(data, media_type="image/jpeg", headers=FOREVER)
     except ArchiveError:
-        data = _jpeg(desk.archive.pixels[image])
+        data = jpeg(desk.archive.shown(image))
         return Response(data, media_type="image/jpeg", headers={"cache-control": "no-store"})
 
 
@@ -45,7 +43,7 @@ def large(desk: SharedDesk, image: int) -> Response:
 def small(desk: SharedDesk, image: int) -> Response:
     """A small square JPEG."""
     desk.check(image)
-    data = _kept(desk, "small", image, lambda: _jpeg(desk.archive.pixels[image], SMALL, 80))
+    data = _kept(desk, "small", image, lambda: jpeg(desk.archive.shown(image), SMALL, 80))
     return Response(data, media_type="image/jpeg", headers=FOREVER)
 
 
@@ -120,7 +118,7 @@ def uploaded_image(desk: SharedDesk, name: str) -> Response:
         query = _query(desk, name)
     px = desk.campaign.settings.px
     pixels = np.frombuffer(query.pixels, dtype=np.uint8).reshape(px, px, 3)
-    return Response(_jpeg(pixels), media_type="image/jpeg", headers=FOREVER)
+    return Response(jpeg(pixels), media_type="image/jpeg", headers=FOREVER)
 
 
 def _kept(desk: Desk, kind: str, image: int, make: Callable[[], bytes]) -> bytes:
@@ -136,15 +134,6 @@ def _kept(desk: Desk, kind: str, image: int, make: Callable[[], bytes]) -> bytes
         part.write_bytes(data)
         part.replace(path)
     return data
-
-
-def _jpeg(pixels: NDArray[np.uint8], side: int | None = None, quality: int = 90) -> bytes:
-    picture = Image.fromarray(np.asarray(pixels))
-    if side is not None:
-        picture = picture.resize((side, side), Image.Resampling.LANCZOS)
-    file = io.BytesIO()
-    picture.save(file, "JPEG", quality=quality)
-    return file.getvalue()
 
 
 def _keep(desk: Desk, data: bytes) -> str:
