@@ -134,8 +134,9 @@ def test_the_columns_are_named_and_verdicts_are_words(campaign: Campaign, tmp_pa
     (row,) = campaign.log().rows
     assert line == {
         "id": "1", "a": "12.png", "b": "plain.png", "verdict": "dissimilar", "annotator": "ann",
-        "stands": "yes", "purpose": "chosen", "round": "0", "strategy": "place", "answered": str(row.answered),
-        "asked": "5.5", "looked": "900", "entered": "", "undoes": "", "key": "key-number-1",
+        "stands": "yes", "purpose": "chosen", "round": "0", "strategy": "place",
+        "answered": str(row.answered), "asked": "5.5",
+        "looked": "900", "entered": "", "undoes": "", "key": "key-number-1",
         "digest_a": archive.digests[a], "digest_b": archive.digests[b],
     }  # fmt: skip
     write_answers(campaign, tmp_path / "answers.jsonl")
@@ -207,7 +208,7 @@ def state(campaign: Campaign) -> dict[str, object]:
 
 
 @both_kinds
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_another_campaign_comes_to_the_same_state(make: Make, tmp_path: Path, suffix: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     one = make("one", (0, 1), (2, 5))
@@ -262,7 +263,7 @@ def test_a_changed_image_an_unknown_purpose_and_a_lost_line_are_named(
         f"{head}\n{undo}\n": "line 2 undoes 1, which is no line before it",
         text.replace(
             first, first.replace("place,", "place,soon")
-        ): "line 2: answered is 'soon.*' which is not a",
+        ): "line 2: answered is 'soon.*', which is not a",
     }
     other = make("other")
     for changed, why in wrong.items():

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from anneal.export.images import Catalogue
 from anneal.export.report import write_report
 from anneal.network import backbones, encode
 from anneal.network import model as networks
+from anneal.network.backbones import Backbone
 from anneal.network.train import Fit
 
 
@@ -34,33 +36,24 @@ def run(file: Path, campaign: Campaign) -> np.ndarray:
     return np.asarray(found)
 
 
-def test_the_onnx_model_gives_the_campaign_s_vectors(campaign: Campaign, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("quick_network")
+def test_the_onnx_model_gives_the_campaign_s_vectors(
+    campaign: Campaign, shrunk: Backbone, tmp_path: Path
+) -> None:
     written = model.write_model(campaign, tmp_path)
     assert written == ["model.safetensors", "model.json", "network.onnx", "transformers"]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(written)
-    assert np.abs(run(tmp_path / "network.onnx", campaign) - campaign.rounds.vectors()[:6]).max() < 1e-4
+    vectors = np.array(campaign.rounds.vectors()[:6])
+    assert np.abs(run(tmp_path / "network.onnx", campaign) - vectors).max() < 1e-4
     about = json.loads((tmp_path / "model.json").read_text())
-    assert (about["backbone"], about["px"], about["views"], about["space"]) == (
-        "random:resnet-18",
-        32,
-        2,
-        "head",
-    )
-    network = AutoModel.from_pretrained(tmp_path / "transformers").eval()
-    backbone = backbones.load(str(tmp_path / "transformers"))
-    pixels = torch.from_numpy(np.array(campaign.archive().pixels[:2]))
-    with torch.inference_mode():
-        pooled = network(backbone.normalise(pixels)).pooler_output.flatten(1)
-        expected = encode.query(pixels.numpy(), backbones.load("random:resnet-18"), "head", None, views=1)
-    assert torch.nn.functional.normalize(pooled, dim=1).numpy() == pytest.approx(expected, abs=1e-5)
-    loaded = networks.load(tmp_path, backbone)
-    rows = encode.query(pixels.numpy(), backbone, "head", loaded, views=2)
-    assert rows == pytest.approx(np.array(campaign.rounds.vectors()[:2]), abs=1e-4)
+    assert (about["backbone"], about["px"], about["views"]) == ("random:resnet-18", 32, 2)
+    assert about["space"] == "head"
+    loaded = networks.load(tmp_path, shrunk)
+    pixels = np.array(campaign.archive().pixels[:6])
+    assert encode.query(pixels, shrunk, "head", loaded, views=2) == pytest.approx(vectors, abs=1e-4)
 
 
 def test_a_trained_last_stage_is_in_the_transformers_folder(learnt: Path, tmp_path: Path) -> None:
-    from dataclasses import replace
-
     with closing(Campaign.open(learnt)) as first:
         settings = replace(first.settings, depth="last", views=1)
         archive = first.archive()
@@ -71,19 +64,24 @@ def test_a_trained_last_stage_is_in_the_transformers_folder(learnt: Path, tmp_pa
             patch.setattr(Fit, "at", lambda depth, recipe, **more: Fit(steps=3, lr=0.01, **more))
             machine.turn(campaign)
         model.write_model(campaign, tmp_path / "out")
-        assert (
-            np.abs(run(tmp_path / "out" / "network.onnx", campaign) - campaign.rounds.vectors()[:6]).max()
-            < 2e-3
-        )
-        backbone = backbones.load(str(tmp_path / "out" / "transformers"))
-        encoder = networks.load(tmp_path / "out", backbones.load("random:resnet-18"))
-    saved = backbone.upper.state_dict()
+        vectors = np.array(campaign.rounds.vectors()[:6])
+        assert np.abs(run(tmp_path / "out" / "network.onnx", campaign) - vectors).max() < 2e-3
+        pixels = torch.from_numpy(np.array(archive.pixels[:2]))
+    encoder = networks.load(tmp_path / "out", backbones.load("random:resnet-18"))
+    backbone = backbones.load(str(tmp_path / "out" / "transformers"))
     trained = encoder.tail.state_dict()
     untrained = backbones.load("random:resnet-18").upper.state_dict()
-    assert all(torch.equal(saved[name], trained[name]) for name in trained)
+    assert all(torch.equal(backbone.upper.state_dict()[name], trained[name]) for name in trained)
     assert any(not torch.equal(untrained[name], trained[name]) for name in trained)
+    network = AutoModel.from_pretrained(tmp_path / "out" / "transformers").eval()
+    with torch.inference_mode():
+        normalised = backbone.normalise(pixels)
+        features, _ = encoder(backbones.load("random:resnet-18").lower(normalised))  # type: ignore[misc]
+        pooled = network(normalised).pooler_output.flatten(1)
+    assert pooled.numpy() == pytest.approx(features.numpy(), abs=1e-4)
 
 
+@pytest.mark.usefixtures("quick_network")
 def test_before_the_first_round_the_frozen_network_is_exported(learnt: Path, tmp_path: Path) -> None:
     with closing(Campaign.open(shutil.copytree(learnt, tmp_path / "c"))) as campaign:
         campaign.store.db.execute("DELETE FROM rounds")
@@ -94,6 +92,7 @@ def test_before_the_first_round_the_frozen_network_is_exported(learnt: Path, tmp
         assert np.abs(found - campaign.rounds.vectors()[:6]).max() < 1e-4
 
 
+@pytest.mark.usefixtures("quick_network")
 def test_a_model_that_gives_other_vectors_is_not_written(learnt: Path, tmp_path: Path) -> None:
     with closing(Campaign.open(shutil.copytree(learnt, tmp_path / "c"))) as campaign:
         files = campaign.rounds.files(campaign.rounds.serving)

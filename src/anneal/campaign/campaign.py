@@ -18,7 +18,7 @@ from anneal.archive import thumbnails
 from anneal.archive.catalog import Archive, reopen
 from anneal.campaign.evidence import Evidence, GrowingEvidence, answers_of, label_pairs
 from anneal.campaign.log import Log
-from anneal.campaign.rounds import Rounds
+from anneal.campaign.rounds import FROZEN, Rounds
 from anneal.campaign.store import MACHINE, Event, HeldOut, Mailbox, Purpose, Row, Store
 from anneal.campaign.tally import Tally
 from anneal.errors import CampaignError, UsageError
@@ -31,8 +31,20 @@ FILE = "campaign.sqlite"
 WORKER_LOCK = "worker.lock"  # held by the process that takes the machine's turns
 
 
+def _html(campaign: "Campaign") -> str:
+    """What a notebook shows of a campaign."""
+    verdicts = campaign.tally().verdicts
+    counts = ", ".join(f"{verdicts[verdict]} {verdict.name.lower()}" for verdict in Verdict)
+    serving = campaign.rounds.serving
+    model = "the frozen features serve" if serving == FROZEN else f"the model of round {serving} serves"
+    text = f"Campaign {campaign.folder}: {len(campaign.images)} images; answers: {counts}; {model}"
+    return thumbnails.page(text, [])
+
+
 class Campaign:
     """An open campaign. What is read of it is cached until something new is said."""
+
+    _repr_html_ = _html
 
     def __init__(self, folder: Path, store: Store, strategy: Strategy | None = None) -> None:
         self.folder = folder
@@ -294,14 +306,6 @@ class Campaign:
         evidence = self.evidence()
         given = evidence.rows
         return [[given[i] for i in rows if i < len(given)] for rows in evidence.closure.contradictions]
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        tally = self.tally()
-        counts = ", ".join(f"{tally.verdicts[verdict]} {verdict.name.lower()}" for verdict in Verdict)
-        serving = self.rounds.serving
-        model = "the frozen features serve" if serving < 0 else f"the model of round {serving} serves"
-        return thumbnails.page(f"Campaign {self.folder}: {self.size} images; {counts}; {model}", [])
 
     def open_heldout(self, known: Known) -> list[Pair]:
         """Held-out pairs without an answer, given or implied, in the order drawn. As long as no answer is

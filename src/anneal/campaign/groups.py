@@ -6,7 +6,7 @@ is settled; the class of any other image is predicted from the serving model's v
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -79,6 +79,11 @@ def settled_classes(campaign: Campaign) -> list[Class]:
 
 def classify(campaign: Campaign, progress: Progress = silent) -> Classes:
     """The class of every image: settled, or predicted with the probability that it is right."""
+    return to_classify(campaign)(progress)
+
+
+def to_classify(campaign: Campaign) -> Callable[[Progress], Classes]:
+    """Read what ``classify`` needs. The function that is returned does the work, without the campaign."""
     every = settled_classes(campaign)
     column = np.full(campaign.size, NO_CLASS, dtype=np.int64)
     score = np.zeros(campaign.size, dtype=np.float32)
@@ -87,15 +92,20 @@ def classify(campaign: Campaign, progress: Progress = silent) -> Classes:
     settled = column != NO_CLASS
     score[settled] = 1
     images = campaign.images[~settled[campaign.images]]
-    if every and len(images):
-        apart = _apart(groups(campaign), images, column)
-        rounds = campaign.rounds
-        vectors = rounds.vectors()
-        cutoff = rounds.records()[rounds.serving].cutoff if rounds.serving != FROZEN else math.nan
-        found = predict(vectors, images, np.flatnonzero(settled), column[settled], apart, cutoff, progress)
-        column[images] = found.column
-        score[images] = found.score
-    return Classes(every, column, score, settled)
+    apart = _apart(groups(campaign), images, column)
+    rounds = campaign.rounds
+    vectors = rounds.vectors()
+    cutoff = rounds.records()[rounds.serving].cutoff if rounds.serving != FROZEN else math.nan
+
+    def work(progress: Progress = silent) -> Classes:
+        if every and len(images):
+            voters = np.flatnonzero(settled)
+            found = predict(vectors, images, voters, column[voters], apart, cutoff, progress)
+            column[images] = found.column
+            score[images] = found.score
+        return Classes(every, column, score, settled)
+
+    return work
 
 
 def groups(campaign: Campaign) -> Known:

@@ -64,7 +64,7 @@ def link_images(
         inside = folder / (UNPLACED if column == NO_CLASS else names[column])
         path = Path(archive.paths[image])
         link = inside / f"{image:06d}-{path.name}"
-        source = (archive.root / path).absolute()
+        source = archive.file(image).absolute()
         if copy and not source.exists():
             raise UsageError(f"{source} is gone, so it cannot be copied: put it back, or make links.")
         with explain_disk_errors(link):

@@ -40,7 +40,7 @@ class Catalogue:
 
     def file(self, image: int) -> str:
         """The absolute path."""
-        return printable(str((self.archive.root / self.archive.paths[image]).absolute()))
+        return printable(str(self.archive.file(image).absolute()))
 
     def group(self, image: int) -> str | None:
         """The name of the image's class, or its number; None without one."""

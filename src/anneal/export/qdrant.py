@@ -63,7 +63,7 @@ def _connect(address: str) -> tuple[Any, str]:
         raise UsageError(f"{address} is not an address. {FORM}")
     client = needed("qdrant_client", "qdrant").QdrantClient
     if not local:
-        return client(host=parts.hostname, port=port), collection
+        return client(host=parts.hostname, port=port, check_compatibility=False), collection
     try:
         Path(where).mkdir(parents=True, exist_ok=True)
         return client(path=where), collection

@@ -25,7 +25,7 @@ NO_CLASS = -1
 NEAREST = 10  # settled images that vote
 SPREAD = 0.2
 SLOPE = 0.1
-EXEMPLARS = 20_000  # settled images that may vote, evenly from all classes: this bounds time and memory
+EXEMPLARS = 5000  # settled images that may vote, evenly from all classes: this bounds time and memory
 BLOCK = 8192  # images at a time
 
 

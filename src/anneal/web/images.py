@@ -15,6 +15,7 @@ from anneal.archive.thumbnails import jpeg
 from anneal.campaign import progress, store
 from anneal.campaign.rounds import FROZEN
 from anneal.errors import ArchiveError
+from anneal.files import printable
 from anneal.pairs import Floats
 from anneal.search import nearest_images, refined
 from anneal.web.desk import Desk, Json, SharedDesk
@@ -51,7 +52,22 @@ def small(desk: SharedDesk, image: int) -> Response:
 def names(desk: SharedDesk, offset: int = 0, limit: Annotated[int, Query(ge=1, le=1000)] = 200) -> Json:
     """Paths of the images, in the order of their ids."""
     first = max(offset, 0)
-    return {"total": desk.campaign.size, "names": desk.archive.paths[first : first + limit]}
+    paths = desk.archive.paths[first : first + limit]
+    return {"total": desk.campaign.size, "names": [printable(path) for path in paths]}
+
+
+@router.get("/api/find")
+def find(
+    desk: SharedDesk,
+    name: Annotated[str, Query(min_length=1, max_length=200)],
+    limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+) -> Json:
+    """Images with this text in their path, in the order of their ids, and how many there are."""
+    wanted = name.casefold()
+    paths = desk.archive.paths
+    found = [i for i in desk.campaign.images.tolist() if wanted in printable(paths[i]).casefold()]
+    results = [{"id": i, "name": printable(paths[i])} for i in found[:limit]]
+    return {"total": len(found), "results": results}
 
 
 @router.get("/api/search")
@@ -85,7 +101,7 @@ def search(
     target = refined(wanted, [np.asarray(vectors[i]) for i in less])
     ids, scores = nearest_images(vectors, target, k, more + less, index)
     results = [
-        {"id": i, "name": desk.archive.paths[i], "score": round(score, 4)}
+        {"id": i, "name": printable(desk.archive.paths[i]), "score": round(score, 4)}
         for i, score in zip(ids.tolist(), scores.tolist(), strict=True)
     ]
     return {"round": None if model == FROZEN else model, "threshold": cutoff, "results": results}
