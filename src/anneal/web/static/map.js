@@ -1,5 +1,5 @@
 // A plain map of footprints, drawn without tiles or network: longitude to the right, latitude up, a grid.
-const WIDTH = 900, HEIGHT = 460, MARGIN = 44, LEAST = 1e-4, NS = "http://www.w3.org/2000/svg";
+const WIDTH = 900, HEIGHT = 460, MARGIN = 44, LEAST = 1e-4, APART = 90, NS = "http://www.w3.org/2000/svg";
 export const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#8a6d00", "#5b4bb5"];
 export const colourOf = (group) => (group < 0 ? "#888888" : COLOURS[group % COLOURS.length]);
 
@@ -10,10 +10,11 @@ function shape(tag, attributes, text) {
   return node;
 }
 
-/** Round numbers from low to high, six at most. */
-function ticks(low, high) {
-  const span = Math.max(high - low, LEAST), power = 10 ** Math.floor(Math.log10(span / 6));
-  const step = [1, 2, 5, 10, 20].map((factor) => factor * power).find((one) => span / one <= 6);
+/** Round numbers from low to high, so far apart that their labels fit. */
+function ticks(low, high, pixels) {
+  const span = Math.max(high - low, LEAST), most = Math.max(pixels / APART, 1);
+  const power = 10 ** Math.floor(Math.log10(span / most));
+  const step = [1, 2, 5, 10, 20].map((factor) => factor * power).find((one) => span / one <= most);
   const first = Math.ceil(low / step), last = Math.floor(high / step);
   return Array.from({ length: Math.max(last - first + 1, 0) }, (_, i) => Number(((first + i) * step).toPrecision(10)));
 }
@@ -28,13 +29,14 @@ export function drawMap(box, images, open, title) {
   const [left, right, low, high] = [bound(Math.min, 0), bound(Math.max, 0), bound(Math.min, 1), bound(Math.max, 1)];
   const squeeze = Math.max(Math.cos(((low + high) / 2) * (Math.PI / 180)), 0.05);    // a degree of longitude is shorter
   const scale = Math.min((WIDTH - 2 * MARGIN) / Math.max((right - left) * squeeze, LEAST), (HEIGHT - 2 * MARGIN) / Math.max(high - low, LEAST));
-  const x = (lon) => MARGIN + (lon - left) * squeeze * scale, y = (lat) => HEIGHT - MARGIN - (lat - low) * scale;
+  const [across, up] = [(right - left) * squeeze * scale, (high - low) * scale];
+  const x = (lon) => (WIDTH - across) / 2 + (lon - left) * squeeze * scale, y = (lat) => (HEIGHT + up) / 2 - (lat - low) * scale;
   const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": title, class: "map" });
-  for (const lon of ticks(left, right)) {
+  for (const lon of ticks(left, right, across)) {
     svg.append(shape("path", { d: `M${x(lon)} 0V${HEIGHT - 20}`, class: "grid-line" }),
       shape("text", { x: x(lon), y: HEIGHT - 6, "text-anchor": "middle" }, degrees(lon, "EW")));
   }
-  for (const lat of ticks(low, high)) {
+  for (const lat of ticks(low, high, up)) {
     svg.append(shape("path", { d: `M20 ${y(lat)}H${WIDTH}`, class: "grid-line" }),
       shape("text", { x: 2, y: y(lat) - 3 }, degrees(lat, "NS")));
   }
