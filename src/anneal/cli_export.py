@@ -85,8 +85,7 @@ def export(
     to: Annotated[str, typer.Option(help="Vectors: qdrant://HOST:PORT/COLLECTION.")] = "",
     device: Device = "auto",
 ) -> None:
-    """Write what a campaign knows: groups, vectors, model, index, pairs, answers, report, results or
-    footprints.
+    """Write groups, vectors, model, index, pairs, answers, report, results or footprints to a file.
 
     Example: [bold]anneal export groups groups.csv --campaign my-campaign[/]
     """
