@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -189,22 +190,25 @@ def _results(campaign: Campaign, wanted: Wanted, watch: Watch) -> str:
     if not wanted.query:
         raise UsageError("Say what to look for: --query IMAGE, more than once if you like.")
     every = find_similar(campaign, wanted.query, wanted.k, watch("searching"))
-    blocks = list(images.result_rows(_catalogue(campaign, watch), every))
+    blocks = _hits(_catalogue(campaign, watch), every)
     said = []
     if wanted.file is not None:
         said.append(f"{tables.write(wanted.file, images.RESULTS, blocks)} results are in {wanted.file}.")
-    return " ".join([*said, *_maps(wanted, images.RESULTS, blocks, needed=not said)])
+    return " ".join([*said, *_maps(wanted, images.RESULTS, lambda: blocks, needed=not said)])
 
 
 def _footprints(campaign: Campaign, wanted: Wanted, watch: Watch) -> str:
     from anneal.export import images
 
-    blocks = images.footprint_rows(_catalogue(campaign, watch, wanted.min_score), campaign.images)
-    return " ".join(_maps(wanted, images.FOOTPRINTS, list(blocks)))
+    catalogue = _catalogue(campaign, watch, wanted.min_score)
+    rows = partial(images.footprint_rows, catalogue, campaign.images)
+    return " ".join(_maps(wanted, images.FOOTPRINTS, rows))
 
 
-def _maps(wanted: Wanted, schema: Schema, blocks: list[Block], needed: bool = True) -> list[str]:
-    """Write the maps that are wanted; what to say of each."""
+def _maps(
+    wanted: Wanted, schema: Schema, blocks: Callable[[], Iterable[Block]], needed: bool = True
+) -> list[str]:
+    """Write the maps that are wanted, each with the rows of a new pass; what to say of each."""
     from anneal.export import geo
 
     files = {".geojson": wanted.geojson, ".gpkg": wanted.gpkg, ".parquet": wanted.geoparquet}
@@ -215,7 +219,7 @@ def _maps(wanted: Wanted, schema: Schema, blocks: list[Block], needed: bool = Tr
         if file is not None and file.suffix.lower() != suffix:
             raise UsageError(f"{file}: name it {suffix}.")
         if file is not None:
-            said.append(f"{geo.write(file, schema, blocks)} footprints are in {file}.")
+            said.append(f"{geo.write(file, schema, blocks())} footprints are in {file}.")
     return said
 
 
@@ -307,7 +311,7 @@ def search(
     if geojson is not None:
         from anneal.export.images import RESULTS
 
-        for said in _maps(Wanted(geojson=geojson), RESULTS, blocks):
+        for said in _maps(Wanted(geojson=geojson), RESULTS, lambda: blocks):
             err.print(escape(said), soft_wrap=True)
     if panel is not None:
         _draw(every, panel)

@@ -7,7 +7,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from located import NAMED, PER_KIND, locate
 
 from anneal.archive.catalog import open_archive
 from anneal.campaign import turn as machine
@@ -20,6 +19,7 @@ from anneal.network.backbones import Backbone
 from anneal.network.train import Fit
 from anneal.pairs import Verdict
 from anneal.settings import Settings
+from export.located import NAMED, PER_KIND, locate
 
 
 @pytest.fixture(scope="session")

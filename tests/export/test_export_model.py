@@ -13,7 +13,6 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from located import NAMED, footprint
 from qdrant_client import QdrantClient
 from transformers import AutoModel
 
@@ -28,6 +27,7 @@ from anneal.network import backbones, encode
 from anneal.network import model as networks
 from anneal.network.backbones import Backbone
 from anneal.network.train import Fit
+from export.located import NAMED, footprint
 
 
 def run(file: Path, campaign: Campaign) -> np.ndarray:

@@ -14,7 +14,6 @@ import numpy as np
 import pandas
 import pyarrow.parquet
 import pytest
-from located import NAMED, footprint
 from PIL import Image
 
 from anneal.archive.catalog import open_archive
@@ -27,6 +26,7 @@ from anneal.export.images import Catalogue
 from anneal.method.neighbours import build_index
 from anneal.search import find_similar
 from anneal.settings import Settings
+from export.located import NAMED, footprint
 
 # -- groups --------------------------------------------------------------------------------------------
 

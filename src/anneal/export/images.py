@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from anneal.files import printable
 from anneal.search import Results
 from anneal.watch import Progress, silent
 
+SETTLED = "settled"
+PREDICTED = "predicted"
 FOOTPRINTS = {"path": "string", "group": "string", "score": "float", "how": "string"}
 RESULTS = {
     "query": "string",
@@ -32,7 +35,7 @@ class Catalogue:
     classes: Classes
 
     @classmethod
-    def of(cls, campaign: Campaign, progress: Progress = silent) -> "Catalogue":
+    def of(cls, campaign: Campaign, progress: Progress = silent) -> Self:
         return cls(campaign.archive(), classify(campaign, progress))
 
     def path(self, image: int) -> str:
@@ -58,10 +61,6 @@ class Catalogue:
 
     def footprint(self, image: int) -> tuple[tuple[float, float], ...]:
         return self.archive.about[image].footprint
-
-
-SETTLED = "settled"
-PREDICTED = "predicted"
 
 
 def blocks(images: Iterable[int]) -> Iterator[list[int]]:

@@ -1,6 +1,6 @@
 """Every known pair and where it comes from: given by a person, implied by answers, or held out."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -33,11 +33,14 @@ def pair_rows(
 ) -> Iterator[Block]:
     """The columns of PAIRS: the answers that stand, and then, with ``implied``, the pairs that follow from
     them."""
-    paths = [printable(path) for path in archive.paths]
+
+    def paths(images: Iterable[int]) -> list[str]:
+        return [printable(archive.paths[image]) for image in images]
+
     rows = campaign.log().standing()
     yield {
-        "path_a": [paths[row.a] for row in rows],
-        "path_b": [paths[row.b] for row in rows],
+        "path_a": paths(row.a for row in rows),
+        "path_b": paths(row.b for row in rows),
         "verdict": [WORDS[row.verdict] for row in rows],
         "source": ["held-out" if row.purpose == Purpose.HELD_OUT else "given" for row in rows],
         "purpose": [str(row.purpose) for row in rows],
@@ -50,8 +53,8 @@ def pair_rows(
         for some in _implied(campaign, asked, progress):
             nothing = [None] * len(some)
             yield {
-                "path_a": [paths[a] for a, _, _ in some],
-                "path_b": [paths[b] for _, b, _ in some],
+                "path_a": paths(a for a, _, _ in some),
+                "path_b": paths(b for _, b, _ in some),
                 "verdict": [WORDS[verdict] for _, _, verdict in some],
                 "source": ["implied"] * len(some),
                 "purpose": nothing,

@@ -25,6 +25,7 @@ body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto
 table { border-collapse: collapse; } th, td { text-align: left; padding: 0.2rem 1rem 0.2rem 0; }
 section { margin: 2rem 0; } h3 { margin-bottom: 0.3rem; } .row { display: flex; flex-wrap: wrap; gap: 4px; }
 svg { width: 100%; height: auto; border: 1px solid #8888; } svg text { font-size: 12px; fill: currentColor; }
+@media (max-width: 600px) { svg text { font-size: 26px; } }
 .grid { stroke: #8886; fill: none; } .note { opacity: 0.75; }
 """
 

@@ -22,13 +22,13 @@ from anneal.web.desk import Desk, Json, SharedDesk
 EXAMPLES = 10  # images of a row
 DRAWN = 3000  # footprints on a map, at most
 Least = Annotated[float, Query(ge=0, le=1)]
-Ids_ = Annotated[list[ImageId], Field(min_length=1, max_length=10_000)]
+ImageIds = Annotated[list[ImageId], Field(min_length=1, max_length=10_000)]
 
 router = APIRouter()
 
 
 class Naming(BaseModel):
-    images: Ids_
+    images: ImageIds
     name: Annotated[str, Field(max_length=200)]
     annotator: Name = "me"
 
@@ -40,7 +40,7 @@ class Merging(BaseModel):
 
 
 class Splitting(BaseModel):
-    images: Ids_
+    images: ImageIds
     annotator: Name = "me"
     plan: bool = True  # only say what would happen
 
@@ -58,7 +58,7 @@ def every_group(
     predicted = _predicted(classes, live)
     counts = np.bincount(classes.column[predicted], minlength=len(classes.every))
     shown = range(offset, min(offset + limit, len(classes.every)))
-    located = any(desk.archive.about[image].footprint for image in live[:1000].tolist())
+    located = any(about.footprint for about in desk.archive.about)
     return {
         "total": len(classes.every),
         "images": len(live),

@@ -1,5 +1,5 @@
 // A plain map of footprints, drawn without tiles or network: longitude to the right, latitude up, a grid.
-const WIDTH = 900, HEIGHT = 460, MARGIN = 44, LEAST = 1e-4, APART = 90, NS = "http://www.w3.org/2000/svg";
+const WIDEST = 900, MARGIN = 44, LEAST = 1e-4, APART = 90, NS = "http://www.w3.org/2000/svg";
 export const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#8a6d00", "#5b4bb5"];
 export const colourOf = (group) => (group < 0 ? "#888888" : COLOURS[group % COLOURS.length]);
 
@@ -23,21 +23,22 @@ const degrees = (value, [plus, minus]) => `${Math.abs(value)}°${value < 0 ? min
 
 /** Draws images, each { id, name, corners, group }, into a box; a click on one calls `open(id)`. */
 export function drawMap(box, images, open, title) {
+  const width = Math.min(document.documentElement.clientWidth, WIDEST), height = Math.round(width * 0.55);    // so that labels can be read
   const points = images.flatMap(({ corners }) => corners);
   if (!points.length) return box.replaceChildren();
   const bound = (pick, column) => points.reduce((best, point) => pick(best, point[column]), points[0][column]);
   const [left, right, low, high] = [bound(Math.min, 0), bound(Math.max, 0), bound(Math.min, 1), bound(Math.max, 1)];
   const squeeze = Math.max(Math.cos(((low + high) / 2) * (Math.PI / 180)), 0.05);    // a degree of longitude is shorter
-  const scale = Math.min((WIDTH - 2 * MARGIN) / Math.max((right - left) * squeeze, LEAST), (HEIGHT - 2 * MARGIN) / Math.max(high - low, LEAST));
+  const scale = Math.min((width - 2 * MARGIN) / Math.max((right - left) * squeeze, LEAST), (height - 2 * MARGIN) / Math.max(high - low, LEAST));
   const [across, up] = [(right - left) * squeeze * scale, (high - low) * scale];
-  const x = (lon) => (WIDTH - across) / 2 + (lon - left) * squeeze * scale, y = (lat) => (HEIGHT + up) / 2 - (lat - low) * scale;
-  const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": title, class: "map" });
+  const x = (lon) => (width - across) / 2 + (lon - left) * squeeze * scale, y = (lat) => (height + up) / 2 - (lat - low) * scale;
+  const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title, class: "map" });
   for (const lon of ticks(left, right, across)) {
-    svg.append(shape("path", { d: `M${x(lon)} 0V${HEIGHT - 20}`, class: "grid-line" }),
-      shape("text", { x: x(lon), y: HEIGHT - 6, "text-anchor": "middle" }, degrees(lon, "EW")));
+    svg.append(shape("path", { d: `M${x(lon)} 0V${height - 20}`, class: "grid-line" }),
+      shape("text", { x: x(lon), y: height - 6, "text-anchor": "middle" }, degrees(lon, "EW")));
   }
   for (const lat of ticks(low, high, up)) {
-    svg.append(shape("path", { d: `M20 ${y(lat)}H${WIDTH}`, class: "grid-line" }),
+    svg.append(shape("path", { d: `M20 ${y(lat)}H${width}`, class: "grid-line" }),
       shape("text", { x: 2, y: y(lat) - 3 }, degrees(lat, "NS")));
   }
   for (const { id, name, corners, group } of images) {
