@@ -313,7 +313,8 @@ def test_groups_are_classified_and_exported(anneal: Anneal, opened: Campaign, tm
     with (tmp_path / "classes.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert rows[16] == {
-        "path": "fields/fields_001.jpg", "group": "Bäume, [old]", "score": "1.0", "how": "settled",
+        "path": "dense_houses/dense_houses_001.jpg", "group": "Bäume, [old]", "score": "1.0",
+        "how": "settled",
     }  # fmt: skip
     run = anneal("export groups {} --campaign {}", tmp_path / "groups.csv", opened.folder)
     assert "3 groups and 120 images are in" in run.out

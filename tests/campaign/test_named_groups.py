@@ -80,7 +80,9 @@ def test_groups_of_one_name_are_one_class_and_a_named_image_is_settled(campaign:
     say(campaign, (0, 1), (3, 4))
     give_name(campaign, [0, 4, 5], "river")
     (river,) = settled_classes(campaign)
-    assert (river.images.tolist(), river.parts, river.number) == ([0, 1, 3, 4, 5], 3, 0)
+    assert (river.images.tolist(), river.groups, river.number) == ([0, 1, 3, 4, 5], [0, 3, 5], 0)
+    give_name(campaign, river.groups, "stream")
+    assert members(campaign) == {"stream": [0, 1, 3, 4, 5]}
 
 
 def test_class_labels_give_names(campaign: Campaign) -> None:

@@ -32,7 +32,7 @@ class Class:
     number: int  # its smallest image
     name: str  # empty if nobody gave one
     images: Ids  # sorted
-    parts: int  # groups of this name
+    groups: list[int]  # the groups of this name, each by its smallest image
 
     @property
     def title(self) -> str:
@@ -72,7 +72,7 @@ def settled_classes(campaign: Campaign) -> list[Class]:
     every = []
     for key, images in by_class.items():
         name = key if isinstance(key, str) else ""
-        parts = len(np.unique(known.group[images]))
+        parts = np.unique(known.group[images]).tolist()
         every.append(Class(images[0], name, np.array(images, dtype=np.int64), parts))
     return sorted(every, key=lambda one: (-len(one.images), one.number))
 

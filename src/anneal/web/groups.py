@@ -161,7 +161,7 @@ def _row(desk: Desk, classes: Classes, predicted: Ids, counts: Ids, place: int) 
         "place": place,
         "name": one.name,
         "title": one.title,
-        "parts": one.parts,
+        "groups": one.groups,
         "size": len(one.images),
         "examples": [_image(desk, image) for image in one.images[:EXAMPLES].tolist()],
         "predicted": int(counts[place]),

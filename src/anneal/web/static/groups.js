@@ -18,8 +18,8 @@ function thumb({ id, name, score }, inside) {
 
 const strip = (images, label) => el("ul", { class: "strip", "aria-label": label }, ...images.map((image) => thumb(image)));
 
-function counts({ size, predicted, parts }) {
-  const split = parts > 1 ? ` in ${parts} groups of this name` : "";
+function counts({ size, predicted, groups }) {
+  const split = groups.length > 1 ? ` in ${groups.length} groups of this name` : "";
   return `${number(size)} settled${split}, ${number(predicted)} predicted`;
 }
 
@@ -41,7 +41,7 @@ function groupRow(group) {
 
 async function rename(group, input) {
   try {
-    await api("/api/groups/name", { method: "PUT", json: { images: [group.number], name: input.value, annotator: store.annotator } });
+    await api("/api/groups/name", { method: "PUT", json: { images: group.groups, name: input.value, annotator: store.annotator } });
     announce(input.value.trim() ? `Named ${input.value.trim()}` : "The name was taken away");
     await reload(`[data-group="${group.number}"] input`);
   } catch (error) {
