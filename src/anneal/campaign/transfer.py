@@ -11,6 +11,7 @@ import io
 import json
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,8 @@ def read_answers(campaign: Campaign, file: Path) -> int:
     """Add every line, all of them or none; returns how many are new. What is there already is not added
     again."""
     lines = list(_lines(file))
+    if any("source" in line for _, line in lines):
+        raise UsageError(f"{file} lists pairs, implied ones too: import what export answers wrote instead.")
     images = _Images(campaign.archive())
     if lines and "undoes" in lines[0][1]:
         return _add_events(campaign, [_event(where, line, images) for where, line in lines])
@@ -108,8 +111,7 @@ def _add_events(campaign: Campaign, rows: list[tuple[str, Row]]) -> int:
                     raise UsageError(f"{where} undoes {row.undoes}, which is no line before it. {NOTHING}")
             known = there.get(_identity(row))
             if known is None:
-                moved = Row(**{**vars(row), "undoes": undoes})
-                known = campaign.store.add([moved])[0]
+                known = campaign.store.add([replace(row, undoes=undoes)])[0]
                 added += known > log.newest
             numbers[row.id] = known
     return added
@@ -260,10 +262,9 @@ def _json_lines(file: Path, text: str) -> Iterator[tuple[str, Line]]:
 def _csv_lines(file: Path, text: str) -> Iterator[tuple[str, Line]]:
     reader = csv.DictReader(io.StringIO(text, newline=""))
     names = set(reader.fieldnames or [])
-    if "source" in names:
-        raise UsageError(f"{file} lists pairs, implied ones too: import what export answers wrote instead.")
     missing = ", ".join(sorted({"a", "b", "verdict"} - names))
-    if (missing and not {"path_a", "path_b"} <= names) or not names & {"verdict", "similar"}:
+    by_path = {"path_a", "path_b"} <= names and names & {"verdict", "similar"}
+    if missing and not by_path:
         raise UsageError(f"{file} has no column {missing}: {HEADER}.")
     try:
         for row in reader:
