@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import itertools
 import json
@@ -27,6 +28,7 @@ from rich.console import Console
 
 from anneal import cli, console
 from anneal.campaign.campaign import WORKER_LOCK, Campaign
+from anneal.campaign.groups import give_name
 from anneal.campaign.questions import next_question
 from anneal.campaign.store import Store
 from anneal.experiments import runner
@@ -296,6 +298,93 @@ def test_answers_are_exported_and_imported(anneal: Anneal, opened: Campaign, tmp
     assert json.loads(line)["verdict"] == "dissimilar"
 
 
+def grouped(opened: Campaign) -> None:
+    """Three groups, one of them named."""
+    for a, b in ((0, 1), (1, 2), (15, 16), (30, 31)):
+        opened.answer(a, b, Verdict.SIMILAR)
+    give_name(opened, [15], "Bäume, [old]")
+
+
+def test_groups_are_classified_and_exported(anneal: Anneal, opened: Campaign, tmp_path: Path) -> None:
+    refused(anneal("classify {} --campaign {}", tmp_path / "x.csv", opened.folder), 2, "no groups yet")
+    grouped(opened)
+    run = anneal("classify {} --campaign {} --min-score 1", tmp_path / "classes.csv", opened.folder)
+    assert "120 images are in" in run.out
+    assert "7 settled by answers, 0 predicted, 113 without a group" in run.out.replace("\n", " ")
+    with (tmp_path / "classes.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert rows[16] == {
+        "path": "dense_houses/dense_houses_001.jpg", "group": "Bäume, [old]", "score": "1.0",
+        "how": "settled",
+    }  # fmt: skip
+    run = anneal("export groups {} --campaign {}", tmp_path / "groups.csv", opened.folder)
+    assert "3 groups and 120 images are in" in run.out
+    run = anneal("export groups --links {} --campaign {} --min-score 1", tmp_path / "links", opened.folder)
+    assert "120 images are in folders below" in run.out
+    assert sorted(path.name for path in (tmp_path / "links").iterdir()) == [
+        "Bäume, [old]", "group 0", "group 30", "unplaced",
+    ]  # fmt: skip
+
+
+def test_everything_else_is_exported(anneal: Anneal, opened: Campaign, tmp_path: Path) -> None:
+    grouped(opened)
+    for kind, place, says in (
+        ("vectors", "vectors", "120 vectors are in"),
+        ("index", "index.faiss", "The index (exact) is in"),
+        ("pairs --implied", "pairs.parquet", "5 pairs are in"),
+        ("answers", "answers.csv", "4 answers are in"),
+        ("report", "report.html", "The report is in"),
+        ("results --query river/river_000.jpg -k 3", "hits.csv", "3 results are in"),
+        ("vectors --to", f"qdrant://{tmp_path}/db/scenes", "120 vectors are in qdrant"),
+        ("footprints --geojson", "map.geojson", "0 footprints are in"),
+    ):
+        where = place if place.startswith("qdrant") else str(tmp_path / place)
+        run = anneal(f"export {kind} {{}} --campaign {{}}", where, opened.folder)
+        assert run.code == 0, run.err
+        assert says in run.out.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("everything", "There is nothing called 'everything' to export: use groups, vectors,"),
+        ("groups", "Say where to write it, for example groups.csv"),
+        ("groups x.csv --copy", "--copy goes with --links"),
+        ("groups x.xlsx", "name it .csv, .jsonl or .parquet"),
+        ("report x.html --min-score 0.5", "--min-score does not go with report"),
+        ("footprints", "Name a file: --geojson"),
+        ("footprints x.csv --geojson x.geojson", "A file does not go with footprints"),
+        ("footprints --gpkg x.geojson", "name it .gpkg"),
+        ("results --geojson x.geojson", "Say what to look for: --query"),
+        ("vectors --to http://host/c", "is not an address"),
+    ],
+)
+def test_an_export_that_cannot_be_is_a_sentence(
+    anneal: Anneal, opened: Campaign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused(anneal(f"export {words} --campaign {{}}", opened.folder), 2, says)
+
+
+def test_hits_are_printed_for_scripts(anneal: Anneal, opened: Campaign, tmp_path: Path) -> None:
+    grouped(opened)
+    words = "search beach/beach_001.jpg river/river_000.jpg -k 3 --campaign {}"
+    first, _ = anneal(f"{words} --json", opened.folder).json
+    assert first["query"] == "beach/beach_001.jpg"
+    for hit in first["results"]:
+        assert Path(hit["file"]).is_absolute()
+        assert Path(hit["file"]).is_file()
+        assert hit["footprint"] == []
+        assert hit["group"] in ("0", "30", "Bäume, [old]")
+    run = anneal(f"{words} --csv", opened.folder)
+    rows = list(csv.DictReader(io.StringIO(run.out)))
+    assert [row["rank"] for row in rows] == ["1", "2", "3"] * 2
+    assert [row["path"] for row in rows[:3]] == [hit["path"] for hit in first["results"]]
+    assert anneal(f"{words} --geojson {{}}", opened.folder, tmp_path / "hits.geojson").code == 0
+    assert json.loads((tmp_path / "hits.geojson").read_text())["features"] == []
+    refused(anneal(f"{words} --csv --json", opened.folder), 2, "Choose one of --json and --csv")
+
+
 def test_markup_in_a_file_name_is_printed_as_it_is(anneal: Anneal, tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 255, (8, 32, 32, 3), dtype=np.uint8)
     for i, image in enumerate(pixels):
@@ -534,7 +623,7 @@ def test_reproduce_refuses_in_a_sentence(
 
 
 @pytest.mark.parametrize(
-    "command", ["init {}", "label", "round", "search {}", "simulate {}", "reproduce all"]
+    "command", ["init {}", "label", "round", "search {}", "export groups", "simulate {}", "reproduce all"]
 )
 @pytest.mark.parametrize(
     ("device", "sentence"),

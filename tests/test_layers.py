@@ -16,7 +16,7 @@ import anneal
 
 ROOM_OF = {
     **dict.fromkeys(("errors", "pairs", "settings", "files", "watch", "work"), "floor"),
-    **dict.fromkeys(("cli", "cli_archive", "cli_experiments", "console", "__main__"), "cli"),
+    **dict.fromkeys(("cli", "cli_archive", "cli_experiments", "cli_export", "console", "__main__"), "cli"),
     "": "cli",  # the package
 }  # a folder is a room, and so is any other module
 
@@ -27,10 +27,11 @@ MAY_IMPORT = {
     "network": "floor archive method",
     "campaign": "floor archive method network",
     "search": "floor archive method network campaign",
-    "web": "floor archive method campaign search",
+    "export": "floor archive method network campaign search",
+    "web": "floor archive method campaign search export",
     "experiments": "floor archive method network campaign search",
     "cluster": "floor",
-    "cli": "floor archive method network campaign search web experiments cluster",
+    "cli": "floor archive method network campaign search export web experiments cluster",
 }  # and each room may import from itself
 
 LOADS_TORCH = ("network", "campaign.turn", "campaign.extend", "campaign.worker", "experiments")

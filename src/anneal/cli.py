@@ -15,7 +15,9 @@ from rich.table import Table
 from anneal import __version__
 from anneal.cli_archive import add, duplicates, relocate, update
 from anneal.cli_experiments import demo, reproduce, simulate
+from anneal.cli_export import classify, export, import_, search
 from anneal.console import (
+    CampaignOption,
     Device,
     Json,
     Ray,
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="anneal", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich"
 )
-CampaignOption = Annotated[Path, typer.Option("--campaign", help="The campaign's folder.")]
 
 
 def main() -> None:
@@ -170,37 +171,6 @@ def worker(campaign: CampaignOption = Path("campaign")) -> None:
     machine.run(campaign)
 
 
-@app.command("import")
-def import_(
-    file: Annotated[Path, typer.Argument(help="CSV or JSON lines: a, b, verdict[, annotator].")],
-    campaign: CampaignOption = Path("campaign"),
-) -> None:
-    """Import answers that were given elsewhere: all of them, or none if a line is wrong.
-
-    Example: [bold]anneal import answers.csv --campaign my-campaign[/]
-    """
-    from anneal.campaign import transfer
-    from anneal.campaign.campaign import Campaign
-
-    out.print(f"{transfer.read_answers(Campaign.open(campaign), file)} answers were imported.")
-
-
-@app.command()
-def export(
-    file: Annotated[Path, typer.Argument(help="The file to write: .csv or .jsonl.")],
-    campaign: CampaignOption = Path("campaign"),
-) -> None:
-    """Write the answers that stand, in the form that import reads.
-
-    Example: [bold]anneal export answers.csv --campaign my-campaign[/]
-    """
-    from anneal.campaign import transfer
-    from anneal.campaign.campaign import Campaign
-
-    written = transfer.write_answers(Campaign.open(campaign), file)
-    out.print(f"{written} answers are in {escape(str(file))}.")
-
-
 @app.command("round")
 def round_(
     campaign: CampaignOption = Path("campaign"),
@@ -327,49 +297,6 @@ def _print_archive(lines: list[str], missing: list[str]) -> None:
         )
 
 
-@app.command()
-def search(
-    images: Annotated[list[Path], typer.Argument(help="Images of the archive, or any image files.")],
-    campaign: CampaignOption = Path("campaign"),
-    k: Annotated[int, typer.Option("-k", help="How many results.", min=1)] = 10,
-    panel: Annotated[Path | None, typer.Option(help="Draw the results into this picture.")] = None,
-    device: Device = "auto",
-    as_json: Json = False,
-) -> None:
-    """Find the images most like an example.
-
-    Example: [bold]anneal search photos/harbour7.jpg -k 10 --campaign my-campaign --panel found.png[/]
-    """
-    use_device(device)
-    from anneal.campaign.campaign import Campaign
-    from anneal.search import find_similar
-
-    opened = Campaign.open(campaign)
-    with progress_bars() as watch:
-        every = find_similar(opened, images, k, watch("searching"))
-    listed = [list(zip(results.paths, results.scores, strict=True)) for results in every]
-    if as_json:
-        report = [
-            {"query": results.query, "results": [{"path": path, "score": round(s, 6)} for path, s in hits]}
-            for results, hits in zip(every, listed, strict=True)
-        ]
-        print_json(report)
-    else:
-        for results, hits in zip(every, listed, strict=True):
-            out.print(f"[bold]{escape(results.query)}[/]", soft_wrap=True)
-            for path, score in hits:
-                out.print(f"  {score:.4f}  {escape(path)}", soft_wrap=True)
-    if panel is not None:
-        from anneal.experiments import plots
-
-        archive = opened.archive()
-        cells = [
-            [(archive.shown(i), f"{s:.3f}", None) for i, s in zip(results.ids, results.scores, strict=True)]
-            for results in every
-        ]
-        plots.panel([(results.pixels, Path(results.query).name) for results in every], cells, panel)
-        err.print(f"The picture is in {escape(str(panel))}.")
-
-
-for command in (add, update, relocate, duplicates, simulate, reproduce, demo):
+app.command("import")(import_)
+for command in (add, update, relocate, duplicates, export, classify, search, simulate, reproduce, demo):
     app.command()(command)

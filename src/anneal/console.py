@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
+CampaignOption = Annotated[Path, typer.Option("--campaign", help="The campaign's folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for a script to read.")]
 Device = Annotated[
     str, typer.Option(envvar="ANNEAL_DEVICE", help="Where networks run: auto (a GPU if any), cpu, cuda, mps.")

@@ -16,6 +16,11 @@ from anneal.errors import DiskError
 GATHERED = 2048  # rows at once
 
 
+def printable(name: str) -> str:
+    """A file name as text in UTF-8. Bytes that are not UTF-8 become ``\\xe9``, as Python writes them."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def write_text(path: Path, text: str) -> None:
     """Replace a file in one step: a reader sees the old text or the new text, never a part."""
     with replacing(path) as out:

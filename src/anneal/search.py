@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from anneal.archive import thumbnails
 from anneal.archive.decode import DEFAULT, read_image
 from anneal.archive.reading import Reading
 from anneal.campaign.campaign import Campaign
@@ -27,6 +28,13 @@ class Results:
     ids: list[int]
     paths: list[str]
     scores: list[float]
+    pictures: list[NDArray[np.uint8]]  # of what was found
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the query, then what was found."""
+        captions = [f"{score:.3f} {path}" for path, score in zip(self.paths, self.scores, strict=True)]
+        found = list(zip(self.pictures, captions, strict=True))
+        return thumbnails.page(f"Most similar to {self.query}", [(self.pixels, "the query"), *found])
 
 
 def find_similar(
@@ -60,7 +68,8 @@ def find_similar(
         own = [] if i is None else [i]
         near, scores = nearest_images(vectors, np.asarray(vector), k, own, index, retired)
         near_paths = [archive.paths[one] for one in near.tolist()]
-        every.append(Results(query, shown, near.tolist(), near_paths, scores.tolist()))
+        pictures = [archive.shown(one) for one in near.tolist()]
+        every.append(Results(query, shown, near.tolist(), near_paths, scores.tolist(), pictures))
         progress(number + 1, len(paths))
     return every
 

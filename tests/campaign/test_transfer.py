@@ -1,8 +1,10 @@
 """Answers from and to a file: what is written can be read again, and a mistake is named with its line."""
 
+import csv
 import json
+import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from itertools import combinations
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from anneal.archive.catalog import Archive, open_archive
 from anneal.campaign import progress
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.rounds import FROZEN, Record
-from anneal.campaign.store import Event, HeldOut, Purpose
+from anneal.campaign.store import Event, HeldOut, Purpose, Row
 from anneal.campaign.transfer import read_answers, write_answers
 from anneal.errors import AnnealError, DiskError, UsageError
 from anneal.pairs import Pair, Verdict
@@ -122,41 +124,194 @@ def test_any_name_of_a_person_comes_back(make: Make, tmp_path: Path, suffix: str
     check()
 
 
-@both_kinds
-def test_only_what_stands_is_written(campaign: Campaign, make: Make, tmp_path: Path, suffix: str) -> None:
-    campaign.answer(1, 2, SIMILAR)
-    campaign.answer(2, 3, SIMILAR)
-    campaign.answer(2, 3, UNSURE)
-    campaign.answer(1, 7, DISSIMILAR, "ann")
-    campaign.undo()
-    campaign.undo("ann")
-    file = tmp_path / f"answers{suffix.upper()}"
-    assert write_answers(campaign, file) == 2
-    other = make("other")
-    assert read_answers(other, file) == 2
-    assert [verdict for _, _, verdict, _ in said(other)] == [SIMILAR, SIMILAR]
-
-
 def test_the_columns_are_named_and_verdicts_are_words(campaign: Campaign, tmp_path: Path) -> None:
-    paths = campaign.archive().paths
-    campaign.answer(paths.index("12.png"), paths.index("plain.png"), DISSIMILAR, "ann")
+    archive = campaign.archive()
+    a, b = archive.paths.index("12.png"), archive.paths.index("plain.png")
+    campaign.answer(a, b, DISSIMILAR, "ann", asked=5.5, looked=900, key="key-number-1")
     write_answers(campaign, tmp_path / "answers.csv")
-    lines = (tmp_path / "answers.csv").read_text().splitlines()
-    assert lines == ["a,b,verdict,annotator", "12.png,plain.png,dissimilar,ann"]
+    with (tmp_path / "answers.csv").open(newline="", encoding="utf-8") as file:
+        (line,) = csv.DictReader(file)
+    (row,) = campaign.log().rows
+    assert line == {
+        "id": "1", "a": "12.png", "b": "plain.png", "verdict": "dissimilar", "annotator": "ann",
+        "stands": "yes", "purpose": "chosen", "round": "0", "strategy": "place",
+        "answered": str(row.answered), "asked": "5.5",
+        "looked": "900", "entered": "", "undoes": "", "key": "key-number-1",
+        "digest_a": archive.digests[a], "digest_b": archive.digests[b],
+    }  # fmt: skip
     write_answers(campaign, tmp_path / "answers.jsonl")
-    assert json.loads((tmp_path / "answers.jsonl").read_text()) == {
-        "a": "12.png",
-        "b": "plain.png",
-        "verdict": "dissimilar",
-        "annotator": "ann",
-    }
+    told = json.loads((tmp_path / "answers.jsonl").read_text())
+    assert {name: "" if value is None else str(value) for name, value in told.items()} == line
 
 
 def test_a_campaign_without_answers_writes_a_file_without_answers(campaign: Campaign, tmp_path: Path) -> None:
-    for name, text in (("a.csv", "a,b,verdict,annotator\n"), ("a.jsonl", "")):
+    for name, lines in (("a.csv", 1), ("a.jsonl", 0)):
         assert write_answers(campaign, tmp_path / name) == 0
-        assert (tmp_path / name).read_text() == text
+        assert len((tmp_path / name).read_text().splitlines()) == lines
         assert read_answers(campaign, tmp_path / name) == 0
+
+
+# -- nothing is lost -----------------------------------------------------------------------------------
+
+
+def act(campaign: Campaign, rng: np.random.Generator) -> None:
+    """Something that people or the machine do, drawn at random."""
+    a, b = sorted(rng.choice(len(NAMES), 2, replace=False).tolist())
+    who = str(rng.choice(["me", "ann", "bob"]))
+    rows = campaign.log().standing()
+    kind = rng.integers(6)
+    if kind < 3 or not rows:
+        campaign.answer(a, b, int(rng.integers(1, 4)), who, looked=int(rng.integers(100, 9000)))
+    elif kind == 3:
+        campaign.undo(who)
+    elif kind == 4:
+        campaign.correct(int(rng.choice([row.id for row in rows])), int(rng.integers(0, 4)), who)
+    else:
+        campaign.again([int(rng.choice([row.id for row in rows]))], str(rng.choice(["me", "machine"])))
+
+
+def state(campaign: Campaign) -> dict[str, object]:
+    """All that follows from the events, by the names of the images."""
+    digests = campaign.archive().digests
+    log = campaign.log()
+
+    def named(rows: list[Row]) -> list[tuple[object, ...]]:
+        shown = []
+        for row in rows:
+            about = {**vars(row), "pair": frozenset((digests[row.a], digests[row.b]))}
+            shown.append(tuple(about[name] for name in about if name not in ("a", "b", "id", "undoes")))
+        return shown
+
+    tally = campaign.tally()
+    pairs = np.array([digests.index(digest) for digest in sorted(digests)])
+    return {
+        "rows": named(log.rows),
+        "undone": [
+            named([row])
+            for number in (row.undoes for row in log.rows)
+            if number
+            for row in [log.row(number)]
+            if row
+        ],
+        "standing": named(log.standing()),
+        "withdrawn": named(log.withdrawn()),
+        "waiting": sorted(map(str, named(list(log.waiting.values())))),
+        "given": (log.given, log.looked, log.overturned(9)),
+        "verdicts": tally.verdicts,
+        "heldout": named(list(tally.heldout.values())),
+        "people": {
+            name: (person.verdicts, list(person.looked.values())) for name, person in tally.people.items()
+        },
+        "known": campaign.known().among(pairs, pairs).tolist(),
+        "contradictions": sorted(sorted(map(str, named(rows))) for rows in campaign.contradictions()),
+    }
+
+
+@both_kinds
+@pytest.mark.parametrize("seed", range(3))
+def test_another_campaign_comes_to_the_same_state(make: Make, tmp_path: Path, suffix: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    one = make("one", (0, 1), (2, 5))
+    other = make("other", (0, 1), (2, 5))
+    for number in range(40):
+        if number == 20:
+            one.rounds.save(Record(0, one.log().newest, 0))  # later answers are of round 1
+        act(one, rng)
+    file = tmp_path / f"answers{suffix}"
+    write_answers(one, file)
+    assert read_answers(other, file) == len(one.log().rows)
+    assert state(other) == state(one)
+    assert other.open_heldout(other.known()) == one.open_heldout(one.known())
+    assert read_answers(other, file) == 0, "a second time nothing is new"
+    assert read_answers(one, file) == 0
+    assert state(one) == state(other)
+
+
+@both_kinds
+def test_an_archive_in_another_order_is_understood(
+    make: Make, archive: Archive, tmp_path: Path, suffix: str
+) -> None:
+    one = make("one")
+    rng = np.random.default_rng(1)
+    for _ in range(30):
+        act(one, rng)
+    for number, path in enumerate(archive.paths):
+        moved = tmp_path / "moved" / f"{9 - number}.png"
+        moved.parent.mkdir(exist_ok=True)
+        shutil.copy(archive.root / path, moved)
+    second = open_archive(tmp_path / "moved", 8, tmp_path / "cache")
+    assert second.digests == archive.digests[::-1]
+    write_answers(one, tmp_path / f"answers{suffix}")
+    with closing(Campaign.create(tmp_path / "two", second, Settings(px=8), np.arange(8))) as two:
+        read_answers(two, tmp_path / f"answers{suffix}")
+        assert state(two) == state(one)
+
+
+def test_a_changed_image_an_unknown_purpose_and_a_lost_line_are_named(
+    campaign: Campaign, make: Make, tmp_path: Path
+) -> None:
+    campaign.answer(0, 1, SIMILAR)
+    campaign.undo()
+    file = tmp_path / "answers.csv"
+    write_answers(campaign, file)
+    text = file.read_text()
+    head, first, undo = text.splitlines()
+    digest = campaign.archive().digests[0]
+    wrong = {
+        text.replace(digest, "0" * len(digest)): "line 2: .* is another image here than the one judged",
+        text.replace("chosen", "guessed"): "line 2: 'guessed' is not a purpose",
+        f"{head}\n{undo}\n": "line 2 undoes 1, which is no line before it",
+        text.replace(
+            first, first.replace("place,", "place,soon")
+        ): "line 2: answered is 'soon.*', which is not a",
+    }
+    other = make("other")
+    for changed, why in wrong.items():
+        file.write_text(changed)
+        with pytest.raises(UsageError, match=f"{why}.* Nothing was imported"):
+            read_answers(other, file)
+    assert other.log().rows == []
+
+
+COMMON = {
+    "c.csv": "path_a,path_b,similar\n12.png,plain.png,{}\n",
+    "d.csv": "similar,path_b,path_a,who\n{},12.png,plain.png,x\n",
+    "e.jsonl": '{{"path_a": "12.png", "path_b": "plain.png", "similar": "{}"}}\n',
+}
+
+
+@pytest.mark.parametrize("name", COMMON)
+@pytest.mark.parametrize(
+    ("word", "verdict"),
+    [
+        ("1", SIMILAR),
+        ("0", DISSIMILAR),
+        ("True", SIMILAR),
+        ("false", DISSIMILAR),
+        ("YES", SIMILAR),
+        ("no", DISSIMILAR),
+    ],
+)
+def test_the_common_shape_is_read(
+    campaign: Campaign, tmp_path: Path, name: str, word: str, verdict: Verdict
+) -> None:
+    (tmp_path / name).write_text(COMMON[name].format(word))
+    assert read_answers(campaign, tmp_path / name) == 1
+    ((one, other, said_, _),) = said(campaign)
+    assert ({one, other}, said_) == ({"12.png", "plain.png"}, verdict)
+
+
+def test_a_list_of_pairs_and_a_third_answer_are_refused(campaign: Campaign, tmp_path: Path) -> None:
+    file = tmp_path / "x.csv"
+    for text, why in (
+        ("path_a,path_b,similar\n0,1,maybe\n", "'maybe' does not say whether they are similar; use 1 or 0"),
+        ("path_a,path_b,verdict,source\n0,1,similar,implied\n", "import what export answers wrote"),
+        ("path_a,path_b\n0,1\n", "its header is"),
+    ):
+        file.write_text(text)
+        with pytest.raises(UsageError, match=why):
+            read_answers(campaign, file)
+    assert campaign.log().rows == []
 
 
 # -- reading ---------------------------------------------------------------------------------------

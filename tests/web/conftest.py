@@ -7,12 +7,30 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from anneal.archive.catalog import open_archive
 from anneal.campaign import turn
 from anneal.campaign.campaign import Campaign
 from anneal.settings import Settings
-from served import Site, page_of
+from served import PATIENCE, Site, page_of
+
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("a browser: install Chromium (Debian: apt-get install chromium) to test the page")
+    expect.set_options(timeout=1000 * PATIENCE)
+    with sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=program, args=FLAGS)
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture(scope="session")

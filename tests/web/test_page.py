@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from PIL import Image
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from anneal.archive.catalog import reopen
 from anneal.archive.pixels import GrowingArray
@@ -34,26 +34,10 @@ pytestmark = [
 ]
 
 PER_ROUND = 12
-FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 KEYS = {"similar": "ArrowRight", "dissimilar": "ArrowLeft", "unsure": "Space"}
 UNSENT = "() => Object.keys(localStorage).filter(key => key.startsWith('anneal.out/')).length"
 HIGHEST = "slider => { slider.value = slider.max; slider.dispatchEvent(new Event('input', {bubbles: true})) }"
 Pair = tuple[int, int]
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if program is None:
-        pytest.skip("a browser: install Chromium (Debian: apt-get install chromium) to test the page")
-    expect.set_options(timeout=1000 * PATIENCE)
-    with sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=program, args=FLAGS)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="session")

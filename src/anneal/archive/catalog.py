@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anneal.archive import rasters
+from anneal.archive import rasters, thumbnails
 from anneal.archive.bands import NoBandError
 from anneal.archive.decode import UNREADABLE, Facts, Outcome, facts, read_image, shown, within
 from anneal.archive.listing import scan as scan
@@ -35,6 +35,7 @@ from anneal.watch import Progress, silent
 
 DEEP = {".tif", ".tiff", ".jp2", ".png"}  # may be deeper than Pillow reads
 DEFAULT = Reading()
+SHOWN = 8  # images that a notebook shows of an archive
 BATCH = 256  # files between two saves: few enough for memory, enough to share among threads
 
 
@@ -125,6 +126,13 @@ class Archive:
         rows.writerows(self.skipped)
         write_text(folder / "skipped.csv", text.getvalue())
         return folder / "skipped.csv"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        classes = len({*self.labels} - {""})
+        text = f"{len(self)} images in {self.root}" + (f", {classes} classes" if classes else "")
+        some = np.linspace(0, len(self) - 1, min(SHOWN, len(self)), dtype=np.int64).tolist()
+        return thumbnails.page(text, [(self.shown(image), self.paths[image]) for image in some])
 
     def missing(self) -> list[str]:
         """Paths of files that are gone from the disk. Their kept pixels still work."""

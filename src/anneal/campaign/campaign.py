@@ -15,12 +15,14 @@ from typing import Self
 
 import numpy as np
 
+from anneal.archive import thumbnails
 from anneal.archive.catalog import Archive
 from anneal.archive.growth import files_of, stats
 from anneal.campaign.evidence import Evidence, GrowingEvidence, answers_of, label_pairs
 from anneal.campaign.holdings import Holdings
 from anneal.campaign.inventory import Inventory, Near, Retired
 from anneal.campaign.log import Log
+from anneal.campaign.rounds import FROZEN
 from anneal.campaign.store import MACHINE, Event, HeldOut, Mailbox, Purpose, Row, Store
 from anneal.campaign.tally import Tally
 from anneal.errors import UsageError
@@ -33,8 +35,20 @@ FILE = "campaign.sqlite"
 WORKER_LOCK = "worker.lock"  # held by the process that takes the machine's turns
 
 
+def _html(campaign: "Campaign") -> str:
+    """What a notebook shows of a campaign."""
+    verdicts = campaign.tally().verdicts
+    counts = ", ".join(f"{verdicts[verdict]} {verdict.name.lower()}" for verdict in Verdict)
+    serving = campaign.rounds.serving
+    model = "the frozen features serve" if serving == FROZEN else f"the model of round {serving} serves"
+    text = f"Campaign {campaign.folder}: {len(campaign.images)} images; answers: {counts}; {model}"
+    return thumbnails.page(text, [])
+
+
 class Campaign(Holdings):
     """An open campaign. What is read of it is cached until something new is said."""
+
+    _repr_html_ = _html
 
     def __init__(self, folder: Path, store: Store, strategy: Strategy | None = None) -> None:
         super().__init__(folder, store)

@@ -110,6 +110,15 @@ def _growth(db: sqlite3.Connection) -> None:
     _run(db, statements)
 
 
+def _names_of_groups(db: sqlite3.Connection) -> None:
+    statements = """
+        CREATE TABLE names ( -- a name given to an image is the name of its group
+            id INTEGER PRIMARY KEY AUTOINCREMENT, image INTEGER NOT NULL, name TEXT NOT NULL,
+            annotator TEXT NOT NULL, at REAL NOT NULL
+        ) STRICT"""
+    _run(db, statements)
+
+
 def _run(db: sqlite3.Connection, statements: str) -> None:
     """All of them in the transaction that is open, which executescript would end."""
     for statement in re.sub("--.*", "", statements).split(";"):
@@ -182,4 +191,10 @@ def _settings(plan: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_version_1, _version_2, _version_3, _growth]
+MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [
+    _version_1,
+    _version_2,
+    _version_3,
+    _growth,
+    _names_of_groups,
+]

@@ -204,7 +204,7 @@ class Store(Database):
             known = self.db.execute("SELECT id FROM answers WHERE key = ?", (event.key,)).fetchone()
             if known is not None:
                 return int(known[0])
-        values = [now if name == "answered" else getattr(event, name) for name in EVENT]
+        values = [getattr(event, name, now) for name in EVENT]  # a Row has its own time
         marks = ", ".join("?" * len(EVENT))
         done = self.db.execute(f"INSERT INTO answers ({', '.join(EVENT)}) VALUES ({marks})", values)
         assert done.lastrowid is not None
@@ -235,6 +235,17 @@ class Store(Database):
     def newest_label(self) -> int:
         """The number of the last label; 0 if there is none."""
         return int(self.db.execute("SELECT coalesce(max(id), 0) FROM labels").fetchone()[0])
+
+    def add_names(self, names: Iterable[tuple[int, str]], annotator: str) -> None:
+        """Give images a name each, which is that of their group; an empty one takes it away."""
+        now = time.time()
+        rows = [(image, name, annotator, now) for image, name in names]
+        with self.transaction():
+            self.db.executemany("INSERT INTO names (image, name, annotator, at) VALUES (?, ?, ?, ?)", rows)
+
+    def names(self) -> list[tuple[int, int, str]]:
+        """(number, image, name) of every name that was given, in order."""
+        return self.db.execute("SELECT id, image, name FROM names ORDER BY id").fetchall()
 
     def save_round(self, record: dict[str, Any], heldout: HeldOut | None = None) -> None:
         """A finished round, or a new version of its record."""

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from anneal.errors import BackboneError, UsageError
+from anneal.files import write_text
 
 DEFAULT = "efficientnet-lite0"
 RESNET_18 = "microsoft/resnet-18"
@@ -133,6 +134,31 @@ def _lite0(name: str, architecture: str, pretrained: bool) -> Backbone:
 
 
 def _transformers(name: str, architecture: str, pretrained: bool) -> Backbone:
+    return _split(name, *_transformers_model(name, architecture, pretrained))
+
+
+def save_transformers(name: str, trained: nn.Module | None, folder: Path) -> bool:
+    """Write the network with this name as a folder of transformers; False if it is none. ``trained`` has
+    weights in place of those of its upper part, or of the whole."""
+    _, random, architecture = name.rpartition("random:")
+    if architecture == DEFAULT:
+        return False
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model, trained_on = _transformers_model(name, architecture, pretrained=not random)
+    whole = _split(name, model, trained_on)  # its layers are the model's own
+    weights = {} if trained is None else trained.state_dict()
+    for part in (whole.upper, nn.Sequential(*(one for one in (whole.lower, whole.upper) if one is not None))):
+        if weights.keys() == part.state_dict().keys():
+            part.load_state_dict(weights)
+    model.save_pretrained(folder)
+    about = {**trained_on, "image_mean": whole.mean, "image_std": whole.std}
+    write_text(folder / "preprocessor_config.json", json.dumps(about, indent=1))
+    return True
+
+
+def _transformers_model(name: str, architecture: str, pretrained: bool) -> tuple[Any, dict[str, Any]]:
+    """A vision model, and how its images were prepared."""
     from transformers import AutoConfig, AutoModel, ResNetConfig
     from transformers.utils import logging
     from transformers.utils.hub import cached_file
@@ -151,9 +177,13 @@ def _transformers(name: str, architecture: str, pretrained: bool) -> Backbone:
         model = AutoModel.from_config(config)  # type: ignore[no-untyped-call]
     else:
         model = AutoModel.from_config(_fetch(AutoConfig.from_pretrained, source, name))  # type: ignore[no-untyped-call]
+    return getattr(model, "vision_model", model).eval(), trained_on
+
+
+def _split(name: str, model: Any, trained_on: dict[str, Any]) -> Backbone:
+    """A vision model in two parts, if it has stages."""
     mean = tuple(trained_on.get("image_mean") or IMAGENET_MEAN)
     std = tuple(trained_on.get("image_std") or IMAGENET_STD)
-    model = getattr(model, "vision_model", model).eval()
     stages = getattr(getattr(model, "encoder", None), "stages", None)
     if stages is None or not hasattr(model, "embedder") or not hasattr(model, "pooler"):
         return Backbone(name, None, _Pooled(model), mean, std)

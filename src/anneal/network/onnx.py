@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from anneal.errors import AnnealError
 from anneal.files import replacing
 from anneal.network.backbones import Backbone
-from anneal.network.model import Depth, frozen
+from anneal.network.model import Depth, Encoder, frozen, searched
 from anneal.pairs import Floats
 
 TOLERANCE = 1e-3  # of the largest value: an export whose output differs more from torch's is not used
@@ -101,7 +102,16 @@ def _opened(file: Path) -> Session:
 def export(backbone: Backbone, depth: Depth, sample: NDArray[np.uint8]) -> bytes:
     """The frozen part as an ONNX model from pixels, for any number of images. Its output for ``sample`` has
     been compared with torch's."""
-    network = _FromPixels(backbone, depth).eval()
+    return _exported(_FromPixels(backbone, depth).eval(), sample)
+
+
+def export_whole(backbone: Backbone, encoder: Encoder | None, views: int, sample: NDArray[np.uint8]) -> bytes:
+    """Everything from pixels to the unit vectors that are searched, as an ONNX model: the views, the backbone
+    and the trained part. Without an encoder the vectors are the frozen features."""
+    return _exported(_ToVectors(backbone, encoder, views).eval(), sample)
+
+
+def _exported(network: nn.Module, sample: NDArray[np.uint8]) -> bytes:
     pixels = torch.from_numpy(np.array(sample))
     two = pixels[[0, 0]]  # a batch of one would be taken for a constant
     batch = torch.export.Dim.DYNAMIC
@@ -135,6 +145,26 @@ class _FromPixels(nn.Module):
 
     def forward(self, pixels: Tensor) -> Any:
         return self.part(self.normalise(pixels))
+
+
+class _ToVectors(nn.Module):
+    """The frozen part, the mean over the views, and the trained part; as ``encode.query`` does it."""
+
+    def __init__(self, backbone: Backbone, encoder: Encoder | None, views: int) -> None:
+        super().__init__()
+        depth: Depth = "head" if encoder is None else encoder.depth
+        self.from_pixels = _FromPixels(backbone, depth)
+        self.encoder = encoder
+        self.views = views if depth == "head" else 1
+        self.space = searched(depth)
+
+    def forward(self, pixels: Tensor) -> Any:
+        turned = [torch.rot90(pixels, turn, (1, 2)) for turn in range(self.views)]
+        rows = torch.stack([self.from_pixels(view) for view in turned]).mean(dim=0)
+        if self.encoder is None:
+            return F.normalize(rows, dim=1)
+        features, projected = self.encoder(rows)
+        return F.normalize(features if self.space == "backbone" else projected, dim=1)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from anneal.campaign.heldout import Model
 from anneal.campaign.questions import LEASE, take
 from anneal.campaign.store import Row
 from anneal.errors import UsageError
+from anneal.files import printable
 from anneal.method.estimate import Estimate
 from anneal.method.mining import pairwise
 from anneal.pairs import UNKNOWN, Pair, Verdict
@@ -256,7 +257,7 @@ def _rows(desk: Desk, rows: Sequence[Row]) -> list[Json]:
         sign = SIGNS.get(row.verdict)
         doubt = None if cutoff is None or sign is None else round(sign * (cutoff - score), 4)
         about = {name: getattr(row, name) for name in SHOWN}
-        names = [desk.archive.paths[image] for image in row.pair]
+        names = [printable(desk.archive.paths[image]) for image in row.pair]
         about |= {"names": names, "verdict": WORDS[row.verdict], "score": round(score, 4), "doubt": doubt}
         shown.append(about)
     return shown

@@ -9,7 +9,7 @@ from fastapi.staticfiles import StaticFiles
 from anneal import __version__
 from anneal.campaign.campaign import Campaign
 from anneal.errors import AnnealError
-from anneal.web import answers, images
+from anneal.web import answers, groups, images
 from anneal.web.access import Access
 from anneal.web.desk import Desk
 
@@ -26,7 +26,7 @@ def create(campaign: Campaign, token: str = "") -> FastAPI:
     app.state.desk = Desk(campaign)
     app.add_middleware(Access, token=token)
     app.add_exception_handler(AnnealError, _sentence)
-    for router in (answers.router, images.router, pages):
+    for router in (answers.router, images.router, groups.router, pages):
         app.include_router(router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     return app

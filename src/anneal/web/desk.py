@@ -9,7 +9,9 @@ from fastapi import Depends, HTTPException, Request
 
 from anneal.campaign import heldout
 from anneal.campaign.campaign import Campaign
+from anneal.campaign.groups import Classes, to_classify
 from anneal.campaign.heldout import Model
+from anneal.watch import silent
 
 Json = dict[str, Any]
 
@@ -23,6 +25,7 @@ class Desk:
         self.decoding = asyncio.Semaphore(1)  # query images, one at a time: a large one takes memory
         self.archive = campaign.archive()  # as it was at the last look: no picture waits for the lock
         self._models: tuple[Any, list[Model]] | None = None
+        self._classes: tuple[Any, Classes] | None = None
 
     def check(self, image: int) -> None:
         """Refuse the id of an image that is not there."""
@@ -49,6 +52,19 @@ class Desk:
         if self._models is None or self._models[0] != version:
             self._models = version, heldout.models(self.campaign)
         return self._models[1]
+
+    def classes(self) -> Classes:
+        """The class of every image, found again only after something new was said or learnt."""
+        with self.lock:
+            names = self.campaign.store.names()
+            said = self.campaign.log().newest, self.campaign.store.newest_label(), len(names)
+            version = self.campaign.rounds.version, said
+            if self._classes is not None and self._classes[0] == version:
+                return self._classes[1]
+            work = to_classify(self.campaign)
+        found = work(silent)  # may take a while: others may use the campaign meanwhile
+        self._classes = version, found
+        return found
 
     def advice(self) -> Json | None:
         """Whether to stop, and why; None without held-out questions. The estimates may take a while."""

@@ -1,7 +1,6 @@
 """Images: their pictures and names, and the search by an image of the archive or by an uploaded one."""
 
 import hashlib
-import io
 import os
 import threading
 from collections.abc import Callable
@@ -11,14 +10,14 @@ from typing import Annotated
 import numpy as np
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from numpy.typing import NDArray
-from PIL import Image
 
 from anneal.archive.bands import choices as band_choices
 from anneal.archive.decode import UNREADABLE, decode
+from anneal.archive.thumbnails import jpeg
 from anneal.campaign import progress, store
 from anneal.campaign.rounds import FROZEN
 from anneal.errors import ArchiveError, UsageError
+from anneal.files import printable
 from anneal.pairs import Floats
 from anneal.search import nearest_images, refined
 from anneal.web.desk import Desk, Json, SharedDesk
@@ -53,12 +52,12 @@ def large(desk: SharedDesk, image: int, bands: Bands = None) -> Response:
     desk.check(image)
     kind = "large" if bands is None else f"large-{bands.lower()}"
     try:
-        data = _kept(desk, kind, image, lambda: _jpeg(desk.archive.picture(image, LARGE, bands)))
+        data = _kept(desk, kind, image, lambda: jpeg(desk.archive.picture(image, LARGE, bands)))
         return Response(data, media_type="image/jpeg", headers=FOREVER)
     except UsageError as error:
         raise HTTPException(422, str(error)) from error
     except ArchiveError:
-        data = _jpeg(desk.archive.shown(image))
+        data = jpeg(desk.archive.shown(image))
         return Response(data, media_type="image/jpeg", headers={"cache-control": "no-store"})
 
 
@@ -98,7 +97,7 @@ def region(
         if x + w > full[0] or y + h > full[1]:
             raise HTTPException(422, f"That is outside the image, which has {full[0]} × {full[1]} pixels.")
         with _regions:
-            data = _jpeg(desk.archive.picture(image, width, bands, (x, y, w, h)))
+            data = jpeg(desk.archive.picture(image, width, bands, (x, y, w, h)))
     except UsageError as error:
         raise HTTPException(422, str(error)) from error
     except ArchiveError as error:
@@ -120,7 +119,8 @@ def names(desk: SharedDesk, offset: int = 0, limit: Annotated[int, Query(ge=1, l
     first = max(offset, 0)
     if first + limit > len(desk.archive):
         desk.look()
-    return {"total": len(desk.archive), "names": desk.archive.paths[first : first + limit]}
+    paths = desk.archive.paths[first : first + limit]
+    return {"total": len(desk.archive), "names": [printable(path) for path in paths]}
 
 
 @router.get("/api/retired")
@@ -128,6 +128,20 @@ def retired(desk: SharedDesk) -> list[int]:
     """Ids of images that are not shown in search: their files are gone, or another one shows the same."""
     with desk.lock:
         return [int(image) for image in desk.campaign.retired()]
+
+
+@router.get("/api/find")
+def find(
+    desk: SharedDesk,
+    name: Annotated[str, Query(min_length=1, max_length=200)],
+    limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+) -> Json:
+    """Images with this text in their path, in the order of their ids, and how many there are."""
+    wanted = name.casefold()
+    paths = desk.archive.paths
+    found = [i for i in desk.campaign.images.tolist() if wanted in printable(paths[i]).casefold()]
+    results = [{"id": i, "name": printable(paths[i])} for i in found[:limit]]
+    return {"total": len(found), "results": results}
 
 
 @router.get("/api/search")
@@ -163,7 +177,7 @@ def search(
     target = refined(wanted, [np.asarray(vectors[i]) for i in less])
     ids, scores = nearest_images(vectors, target, k, more + less, index, retired)
     results = [
-        {"id": i, "name": desk.archive.paths[i], "score": round(score, 4)}
+        {"id": i, "name": printable(desk.archive.paths[i]), "score": round(score, 4)}
         for i, score in zip(ids.tolist(), scores.tolist(), strict=True)
     ]
     return {"round": None if model == FROZEN else model, "threshold": cutoff, "results": results}
@@ -196,9 +210,7 @@ def uploaded_image(desk: SharedDesk, name: str) -> Response:
         query = _query(desk, name)
     px = desk.campaign.settings.px
     pixels = np.frombuffer(query.pixels, dtype=np.uint8).reshape(px, px, -1)
-    return Response(
-        _jpeg(desk.archive.reading.for_a_person(pixels)), media_type="image/jpeg", headers=FOREVER
-    )
+    return Response(jpeg(desk.archive.reading.for_a_person(pixels)), media_type="image/jpeg", headers=FOREVER)
 
 
 def _kept(desk: Desk, kind: str, image: int, make: Callable[[], bytes]) -> bytes:
@@ -219,17 +231,8 @@ def _kept(desk: Desk, kind: str, image: int, make: Callable[[], bytes]) -> bytes
 def _thumb(desk: Desk, image: int) -> bytes:
     if desk.archive.about[image].size is not None:
         with suppress(ArchiveError):
-            return _jpeg(desk.archive.picture(image, 2 * SMALL), quality=80)
-    return _jpeg(desk.archive.shown(image), SMALL, 80)
-
-
-def _jpeg(pixels: NDArray[np.uint8], side: int | None = None, quality: int = 90) -> bytes:
-    picture = Image.fromarray(np.asarray(pixels))
-    if side is not None:
-        picture = picture.resize((side, side), Image.Resampling.LANCZOS)
-    file = io.BytesIO()
-    picture.save(file, "JPEG", quality=quality)
-    return file.getvalue()
+            return jpeg(desk.archive.picture(image, 2 * SMALL), quality=80)
+    return jpeg(desk.archive.shown(image), SMALL, 80)
 
 
 def _keep(desk: Desk, data: bytes) -> str:

@@ -5,10 +5,11 @@ import { actionOf, drawKeys, resetKeys } from "./keys.js";
 import { heartbeat, openOutbox, unsentCount } from "./outbox.js";
 import * as label from "./label.js";
 import * as search from "./search.js";
+import * as groups from "./groups.js";
 import * as review from "./review.js";
 import * as progress from "./progress.js";
 
-const views = { label, search, review, progress };
+const views = { label, search, groups, review, progress };
 const REPEATING = /^(zoom|pan)/;
 let current = "";
 

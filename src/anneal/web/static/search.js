@@ -2,9 +2,10 @@
 import { api, imageUrl, on, store, thumbUrl } from "./api.js";
 import { $, count, el, enlarge, fill, notice, number, setText, sleep } from "./dom.js";
 import { learnName, makeGrid, nameOf, wantName } from "./grid.js";
+import * as hits from "./hits.js";
 
 const LARGEST = 32 * 1024 * 1024, STEP = 60, POLL = 300;
-let active = false, turn = 0, k = STEP, cutoff = null, modelCutoff = null;
+let active = false, turn = 0, typing = 0, k = STEP, cutoff = null, modelCutoff = null;
 let query = null;         // { image: id } or { upload: qid }, with plus and minus: arrays of ids
 let answered = null;      // the query whose results are drawn
 let drawn = null;         // the version of the archive that the grid shows
@@ -49,6 +50,31 @@ async function drawGrid() {
     drawn = before;                                      // tried again with the next state
     if (error.status > 0) notice(error.message);
   }
+}
+
+/** Images with a text in their names, in place of the grid. */
+async function findByName() {
+  const text = $("#find").value.trim(), mine = ++turn;
+  $("#found").hidden = !text;
+  $("#grid").hidden = Boolean(text);
+  if (!text) return showAll();
+  try {
+    const { total, results } = await api(`/api/find?${new URLSearchParams({ name: text })}`);
+    if (mine !== turn) return;
+    for (const { id, name } of results) learnName(id, name);
+    fill($("#found"), ...results.map(foundItem));
+    const shown = total > results.length ? `, the first ${number(results.length)} shown` : "";
+    say(`${count(total, "image")} with “${text}” in the name${shown}`);
+  } catch (error) {
+    if (mine === turn) notice(error.message);
+  }
+}
+
+function foundItem({ id, name }) {
+  return el("li", { data: { image: id, name } },
+    el("button", { type: "button", class: "thumb", title: name, onclick: () => { location.hash = `#search/${id}`; } },
+      el("img", { src: thumbUrl(id), alt: name, loading: "lazy", decoding: "async" })),
+    el("p", { class: "name", title: name }, name));
 }
 
 function showAll() {
@@ -158,6 +184,7 @@ function refineButton(id, into, sign, text) {
 
 function resultItem({ id, name, score }) {
   return el("li", { data: { image: id, name, score } },
+    hits.tick(id, name),
     el("button", { type: "button", class: "thumb", title: name, onclick: () => { location.hash = `#search/${id}`; } },
       el("img", { src: thumbUrl(id), alt: name, decoding: "async" })),
     el("div", { class: "caption" }, el("span", { class: "score" }, score.toFixed(3)),
@@ -174,6 +201,7 @@ function drawResults(data) {
   for (const { id, name } of data.results) learnName(id, name);
   fill($("#results"), ...data.results.map(resultItem));
   if (again) ($(again) ?? $("#search")).focus();
+  hits.fresh();
   modelCutoff = data.threshold;
   const lowest = Math.min(0, ...data.results.map((result) => result.score));
   const highest = Math.max(1, ...data.results.map((result) => result.score));
@@ -196,6 +224,7 @@ function drawCutoff() {
   for (const item of items) item.hidden = cutoff !== null && Number(item.dataset.score) < cutoff;
   setText($("#cutoff-value"), cutoff === null ? "any" : cutoff.toFixed(2));
   $("#cutoff").setAttribute("aria-valuetext", cutoff === null ? "any" : cutoff.toFixed(2));
+  hits.draw();
   setText($("#shown-count"), `${number(items.filter((item) => !item.hidden).length)} of ${number(items.length)} shown`);
 }
 
@@ -219,6 +248,8 @@ export function start() {
   view.addEventListener("dragover", (event) => view.classList.toggle("dropping", carriesFile(event)));
   view.addEventListener("dragleave", (event) => { if (!view.contains(event.relatedTarget)) view.classList.remove("dropping"); });
   view.addEventListener("drop", (event) => { view.classList.remove("dropping"); upload(event.dataTransfer?.files[0]); });
+  $("#find").addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(findByName, 250); });
+  hits.start();
   $("#cutoff").addEventListener("input", (event) => setCutoff(Number(event.target.value)));
   $("#use-cutoff").addEventListener("click", () => setCutoff(modelCutoff));
   $("#more-results").addEventListener("click", () => { k += STEP; find(); });
@@ -232,15 +263,18 @@ export function enter(rest) {
   active = true;
   query = next;
   turn += 1;                    // replies on their way are for another query
-  $("#grid").hidden = Boolean(query);
+  const named = !query && $("#find").value.trim();
+  $("#grid").hidden = Boolean(query || named);
+  $("#found").hidden = !named;
+  $(".find").hidden = Boolean(query);
   $("#nearest").hidden = !query;
   setText($("#search-title"), query ? "Nearest images" : "All images");
   if (fresh) [k, cutoff] = [STEP, null];
   if (fresh) $("#search").scrollTop = 0;
   drawGrid();
-  if (query) find(); else showAll();
+  if (query) find(); else if (named) findByName(); else showAll();
   // What had the focus is hidden now: move the focus to what replaced it.
-  if (within && fresh) { if (query) $("#search").focus({ preventScroll: true }); else grid.focus(); }
+  if (within && fresh) { if (query) $("#search").focus({ preventScroll: true }); else if (named) $("#find").focus(); else grid.focus(); }
 }
 
 export function leave() {
