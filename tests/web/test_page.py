@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import re
 import shutil
 import socket
@@ -24,6 +25,7 @@ from anneal.archive.catalog import reopen
 from anneal.archive.pixels import GrowingArray
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.rounds import FROZEN, Round
+from anneal.errors import CampaignError, UsageError
 from anneal.method.neighbours import unit
 from anneal.settings import Settings
 from served import PATIENCE, Site, label, page_of, stored, wait_for
@@ -361,3 +363,89 @@ def test_a_grid_of_a_hundred_thousand_images_is_paged_through(
         expected = next(int(i) for i in ranking if i != middle)
         expect(page.locator("#results [data-image]").first).to_have_attribute("data-image", str(expected))
     campaign.close()
+
+
+def test_an_answer_that_the_server_fails_on_is_set_aside_and_the_rest_goes_on(
+    folder: Path, opened: Callable[..., Page], tmp_path: Path
+) -> None:
+    """The server has an error for one pair, refuses another, and takes all others."""
+    campaign = Campaign.open(folder)
+    answer = campaign.answer
+    broken: dict[Pair, Exception] = {}
+
+    def failing(a: int, b: int, *args: Any, **options: Any) -> int:
+        if (a, b) in broken:
+            raise broken[a, b]
+        return answer(a, b, *args, **options)
+
+    campaign.answer = failing  # type: ignore[method-assign]
+    with page_of(campaign) as site:
+        page = opened(site.address)
+        me = Person(page, folder)
+        first = me.pair()
+        broken[first] = RuntimeError("a bug")
+        page.keyboard.press(KEYS["similar"])
+        expect(page.locator("body")).not_to_have_attribute("data-pair", "{}-{}".format(*first))
+        me.answer(2)  # they wait behind it
+        aside = page.locator("#aside")
+        expect(aside).to_contain_text("1 answer was not saved: Something went wrong in the server")
+        me.sent()
+        assert answers_in(folder) == dict(me.said)
+        me.answer(2)
+        violations = Axe().run(page).response["violations"]
+        assert [(wrong["id"], wrong["nodes"][0]["html"]) for wrong in violations] == []
+        page.set_viewport_size({"width": 360, "height": 740})
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        page.set_viewport_size({"width": 1280, "height": 800})
+
+        page.reload()  # it is kept
+        expect(aside).to_contain_text("1 answer was not saved")
+        expect(page.locator("#aside-discard")).to_be_hidden()
+        with page.expect_download() as download:
+            page.click("#aside-download")
+        download.value.save_as(tmp_path / "not-saved.jsonl")
+        (line,) = (tmp_path / "not-saved.jsonl").read_text(encoding="utf-8").splitlines()
+        kept = json.loads(line)
+        assert (kept["a"], kept["b"], kept["verdict"], kept["annotator"]) == (*first, "similar", "me")
+        expect(page.locator("#aside-discard")).to_be_visible()
+        broken.clear()
+        page.focus("#aside-again")
+        page.keyboard.press("Enter")
+        expect(aside).to_be_hidden()
+        me.sent()
+        me.said.append((first, "similar"))
+        assert answers_in(folder) == dict(me.said)
+
+        second = me.pair()
+        broken[second] = UsageError("That pair cannot be answered.")
+        page.keyboard.press(KEYS["similar"])
+        expect(aside).to_contain_text("1 answer was not saved: That pair cannot be answered.")
+        page.click("#aside-download")
+        page.click("#aside-discard")
+        expect(aside).to_be_hidden()
+        page.reload()
+        expect(page.locator("#tally")).to_have_text("5 answers")
+        expect(aside).to_be_hidden()
+    campaign.close()
+
+
+def test_a_saved_answer_without_a_next_question_says_so(
+    folder: Path, opened: Callable[..., Page], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with page_at(folder) as site:
+        page = opened(site.address)
+        me = Person(page, folder)
+        me.pair()
+        expect(page.locator("body")).to_have_attribute("data-ahead", "2")
+
+        def torn(self: Campaign, known: object) -> list[Pair]:
+            raise CampaignError("A file is torn: run anneal check.")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(Campaign, "open_heldout", torn)
+            me.answer(1)
+            expect(page.locator("#banner")).to_contain_text("A file is torn: run anneal check.")
+            assert answers_in(folder) == dict(me.said)
+        me.answer(2)
+        me.sent()
+        assert answers_in(folder) == dict(me.said)

@@ -19,6 +19,7 @@ from anneal.campaign.rounds import FROZEN
 from anneal.errors import ArchiveError
 from anneal.pairs import Floats
 from anneal.search import nearest_images, refined
+from anneal.web.bounds import ImageId, ManyIds, Number, Text
 from anneal.web.desk import Desk, Json, SharedDesk
 
 LARGE = 1024  # pixels: the longer side of a picture to judge by
@@ -30,7 +31,7 @@ router = APIRouter()
 
 
 @router.get("/api/images/{image}", response_class=Response)
-def large(desk: SharedDesk, image: int) -> Response:
+def large(desk: SharedDesk, image: ImageId) -> Response:
     """A JPEG to judge by, in the image's own proportions. If the file is gone it shows the stored pixels."""
     desk.check(image)
     try:
@@ -42,7 +43,7 @@ def large(desk: SharedDesk, image: int) -> Response:
 
 
 @router.get("/api/thumbs/{image}", response_class=Response)
-def small(desk: SharedDesk, image: int) -> Response:
+def small(desk: SharedDesk, image: ImageId) -> Response:
     """A small square JPEG."""
     desk.check(image)
     data = _kept(desk, "small", image, lambda: _jpeg(desk.archive.pixels[image], SMALL, 80))
@@ -50,19 +51,18 @@ def small(desk: SharedDesk, image: int) -> Response:
 
 
 @router.get("/api/names")
-def names(desk: SharedDesk, offset: int = 0, limit: Annotated[int, Query(ge=1, le=1000)] = 200) -> Json:
+def names(desk: SharedDesk, offset: Number = 0, limit: Annotated[int, Query(ge=1, le=1000)] = 200) -> Json:
     """Paths of the images, in the order of their ids."""
-    first = max(offset, 0)
-    return {"total": desk.campaign.size, "names": desk.archive.paths[first : first + limit]}
+    return {"total": desk.campaign.size, "names": desk.archive.paths[offset : offset + limit]}
 
 
 @router.get("/api/search")
 def search(
     desk: SharedDesk,
-    image: int | None = None,
-    query: str | None = None,
-    plus: str = "",
-    minus: str = "",
+    image: ImageId | None = None,
+    query: Text | None = None,
+    plus: ManyIds = "",
+    minus: ManyIds = "",
     k: Annotated[int, Query(ge=1, le=1000)] = 60,
 ) -> Json:
     """The images most similar to one of the archive, or to an uploaded one (``query``); more like ``plus``
@@ -180,6 +180,6 @@ def _vector(desk: Desk, name: str) -> tuple[Floats, int]:
 def _ids(text: str, size: int) -> list[int]:
     """Image ids out of "1,2,3"."""
     parts = [part for part in text.split(",") if part]
-    if not all(part.isdecimal() and int(part) < size for part in parts):
+    if not all(part.isdecimal() and len(part) < 19 and int(part) < size for part in parts):
         raise HTTPException(422, f"Image ids are whole numbers below {size}, with commas between.")
     return [int(part) for part in parts]
