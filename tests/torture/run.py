@@ -13,12 +13,12 @@ import time
 import traceback
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path[0] = str(Path(__file__).parent.parent)  # the folder of the tests, not this one
 
 ATTACKS = {
     "kills": ("torture.kills", 1000),  # of the server
     "copies": ("torture.copies", 50),  # of the folder
-    "requests": ("torture.requests", 20_000),
+    "requests": ("torture.schema", 20_000),
     "people": ("torture.people", 600),  # seconds
 }  # name → the module whose ``run(count)`` it is, and the count
 
