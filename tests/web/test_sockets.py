@@ -56,7 +56,6 @@ def lines() -> Iterator[ExitStack]:
         b"GET / HTTP/1.1\r\nHost: localhost\r\n",
         b"POST /api/answers HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{",
         b"POST /api/queries HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nxx",
-        b"GET /docs HTTP/1.1\r\nHost: localhost\r\n\r\nGET /docs HT",
     ],
 )
 def test_slow_sockets_are_closed_and_others_are_served(
@@ -77,7 +76,7 @@ def trickle(line: socket.socket) -> int:
     for number in range(1000):
         try:
             line.sendall(f"x-{number}: 1\r\n".encode())
-            if line.recv(100) == b"":
+            if line.recv(65536) == b"":
                 return number
         except TimeoutError:
             continue
@@ -91,6 +90,8 @@ def test_a_trickle_of_headers_does_not_keep_a_line_open(
 ) -> None:
     with page_of(campaign) as site:
         line = lines.enter_context(dial(site))
+        line.sendall(b"GET /api/state HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert line.recv(100).startswith(b"HTTP/1.1 200")  # a second request on the same line is timed too
         line.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n")
         assert trickle(line) < 1000
 
