@@ -23,6 +23,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 
 from anneal.archive.catalog import reopen
 from anneal.archive.pixels import GrowingArray
+from anneal.campaign import progress
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.rounds import FROZEN, Round
 from anneal.errors import CampaignError, UsageError
@@ -445,7 +446,41 @@ def test_a_saved_answer_without_a_next_question_says_so(
             broken.setattr(Campaign, "open_heldout", torn)
             me.answer(1)
             expect(page.locator("#banner")).to_contain_text("A file is torn: run anneal check.")
+            broken.setattr(progress, "machine", torn)  # now there is no state either
+            assert site("GET", "/api/state").status >= 500
+            me.answer(1)
+            wait_for(lambda: page.evaluate(UNSENT) == 0)
             assert answers_in(folder) == dict(me.said)
         me.answer(2)
         me.sent()
         assert answers_in(folder) == dict(me.said)
+
+
+def test_what_people_write_is_shown_as_text(folder: Path, opened: Callable[..., Page]) -> None:
+    """Names, the criterion and searches that are markup run nothing in any view."""
+    markup = "<img src=x onerror=\"document.title='run'\"><script>document.title='run'</script>"
+    with page_at(folder) as site:
+        pairs = {(0, 1): "similar", (1, 2): "similar", (0, 2): "dissimilar"}
+        events = [{"key": f"key{a}-{b}-x", "a": a, "b": b, "verdict": w} for (a, b), w in pairs.items()]
+        site.say(*events, annotator=markup)
+        assert site("PUT", "/api/criterion", {"text": markup}).status == 200
+        page = opened(site.address)
+        me = Person(page, folder)
+        expect(page.locator("#criterion")).to_contain_text(markup)
+        page.evaluate("name => localStorage.setItem('anneal.annotator', name)", markup)
+        page.reload()
+        me.answer(1)
+        me.sent()
+        expect(page.locator("#annotator")).to_have_text(markup)
+        for view in ("search", "search/3?plus=4&minus=5", f"search/q-{markup}", "review", "progress", markup):
+            page.evaluate("view => { location.hash = view }", view)
+            page.wait_for_load_state("networkidle")
+            assert page.locator("img[src=x]").count() == 0, view
+            assert page.title() != "run", view
+        page.goto(site.address + "#progress")
+        expect(page.locator("#people")).to_contain_text(markup)
+        page.goto(site.address + "#review")
+        expect(page.locator(".answer").first).to_contain_text(markup)
+        page.fill("#filters [name=pair]", markup)
+        expect(page.locator(".answer")).to_have_count(0)
+        assert page.title() != "run"

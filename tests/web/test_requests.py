@@ -132,7 +132,7 @@ def test_a_wrong_header_is_refused(site: Site) -> None:
 def test_a_wrong_header_does_not_replace_a_token(campaign: Campaign) -> None:
     with page_of(campaign, "open sesame") as site:
         for name, value in (("Host", "["), ("Cookie", "anneal=\xff"), ("Authorization", "Bearer \xff")):
-            assert raw(site, "GET", "/api/state", **{name: value}).status in (400, 401), name
+            assert raw(site, "GET", "/api/state", b"", **{name: value}).status in (400, 401), name
         known = {"Authorization": "Bearer open sesame"}
         assert raw(site, "POST", "/api/answers", b"{}", Origin="http://[", **known).status == 403
 
