@@ -6,13 +6,17 @@ READY := $(VENV)/.ready
 # The real archives the tests use, where they are at hand; without them those tests say so and skip.
 export ANNEAL_DATA ?= $(wildcard ../shared/data)
 
-.PHONY: demo test browser check bench results docs clean
+.PHONY: demo test torture browser check bench results docs clean
 
 demo: $(READY)
 	$(BIN)/anneal demo --out demo
 
 test: $(READY) browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
+
+# Attacks with counts: kills, copies, requests, people. One of them: .venv/bin/python tests/torture/run.py kills=100
+torture: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/torture/run.py
 
 # The page is tested in Debian's Chromium, installed where that can be done.
 browser:
@@ -41,7 +45,7 @@ docs: $(READY)
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,docs,bench]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,torture,docs,bench]'
 	touch $@
 
 clean:

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import uvicorn
 
 from anneal.campaign import heldout
 from anneal.campaign.campaign import Campaign
@@ -28,7 +27,7 @@ from anneal.campaign.rounds import Record
 from anneal.method.snapshot import Agenda
 from anneal.pairs import Floats, Verdict
 from anneal.settings import Stream
-from anneal.web.app import create
+from anneal.web.serve import Certificate, server_of
 
 KEY = "key-number-{}"
 PATIENCE = 240.0  # seconds, less than a test may take: the machine that runs the tests may be slow
@@ -90,14 +89,15 @@ def _lower(headers: Any) -> dict[str, str]:
 
 
 @contextmanager
-def page_of(campaign: Campaign, token: str = "") -> Iterator[Site]:
+def page_of(campaign: Campaign, token: str = "", certificate: Certificate | None = None) -> Iterator[Site]:
     """The page in a thread of this process, without a machine."""
-    server = uvicorn.Server(uvicorn.Config(create(campaign, token), log_level="error", access_log=False))
+    server = server_of(campaign, token, certificate)
     with socket.create_server(("127.0.0.1", 0)) as bound:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
         thread.start()
         try:
-            yield Site(f"http://127.0.0.1:{bound.getsockname()[1]}/")
+            scheme = "http" if certificate is None else "https"
+            yield Site(f"{scheme}://127.0.0.1:{bound.getsockname()[1]}/")
         finally:
             server.should_exit = True
             thread.join()
@@ -124,7 +124,7 @@ def label(folder: Path, *options: str, port: int = 0) -> Iterator[Label]:
     assert process.stdout is not None
     try:
         line = process.stdout.readline()
-        address = re.search(r"http://\S+", line)
+        address = re.search(r"https?://\S+", line)
         assert address, line + process.stdout.read()
         site = Label(address.group())
         object.__setattr__(site, "process", process)

@@ -7,6 +7,7 @@ import sys
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -124,12 +125,20 @@ def init(
 def label(
     campaign: CampaignOption = Path("campaign"),
     host: Annotated[
-        str, typer.Option(help="Address to listen on. Any but this machine's own needs a token.")
+        str, typer.Option(help="Address to listen on. Any but this machine's own needs a token, or gets one.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="0 takes any that is free.", min=0, max=65535)] = 8321,
     token: Annotated[
-        str, typer.Option(envvar="ANNEAL_TOKEN", help="A word that everyone who opens the page must know.")
+        str,
+        typer.Option(
+            envvar="ANNEAL_TOKEN",
+            help="A word that everyone who opens the page must know. As an option, other users of this "
+            "machine can see it.",
+        ),
     ] = "",
+    token_file: Annotated[Path | None, typer.Option(help="A file with the token in its first line.")] = None,
+    certfile: Annotated[Path | None, typer.Option(help="A TLS certificate (PEM): serve https.")] = None,
+    keyfile: Annotated[Path | None, typer.Option(help="Its key, if that is in another file.")] = None,
     overlap: Annotated[
         float | None, typer.Option(help="Share of questions that two people are asked.", min=0, max=1)
     ] = None,
@@ -156,10 +165,14 @@ def label(
         if not no_browser:
             import webbrowser
 
-            webbrowser.open(address)
+            webbrowser.open(serve.without_token(address, Path(private)))
 
-    with suppress(KeyboardInterrupt):
-        serve.serve(opened, host, port, token, ready)
+    if keyfile is not None and certfile is None:
+        raise UsageError("--keyfile is for a certificate: give --certfile too.")
+    certificate = None if certfile is None else serve.Certificate(certfile, keyfile)
+    word = token if token_file is None else serve.read_token(token_file)
+    with suppress(KeyboardInterrupt), TemporaryDirectory() as private:
+        serve.serve(opened, host, port, word, ready, certificate)
     out.print("Stopped. Every answer is kept.")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import re
 import shutil
 import socket
@@ -22,8 +23,10 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from anneal.archive.catalog import reopen
 from anneal.archive.pixels import GrowingArray
+from anneal.campaign import progress
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.rounds import FROZEN, Round
+from anneal.errors import CampaignError, UsageError
 from anneal.method.neighbours import unit
 from anneal.settings import Settings
 from served import PATIENCE, Site, label, page_of, stored, wait_for
@@ -383,3 +386,123 @@ def test_new_images_are_taken_in_on_request_while_people_answer(
         me.view("label")
         me.truth = Campaign.open(tmp_path / "c").archive().labels
         me.answer(2)
+
+
+def test_an_answer_that_the_server_fails_on_is_set_aside_and_the_rest_goes_on(
+    folder: Path, opened: Callable[..., Page], tmp_path: Path
+) -> None:
+    """The server has an error for one pair, refuses another, and takes all others."""
+    campaign = Campaign.open(folder)
+    answer = campaign.answer
+    broken: dict[Pair, Exception] = {}
+
+    def failing(a: int, b: int, *args: Any, **options: Any) -> int:
+        if (a, b) in broken:
+            raise broken[a, b]
+        return answer(a, b, *args, **options)
+
+    campaign.answer = failing  # type: ignore[method-assign]
+    with page_of(campaign) as site:
+        page = opened(site.address)
+        me = Person(page, folder)
+        first = me.pair()
+        broken[first] = RuntimeError("a bug")
+        page.keyboard.press(KEYS["similar"])
+        expect(page.locator("body")).not_to_have_attribute("data-pair", "{}-{}".format(*first))
+        me.answer(2)  # they wait behind it
+        aside = page.locator("#aside")
+        expect(aside).to_contain_text("1 answer was not saved: Something went wrong in the server")
+        me.sent()
+        assert answers_in(folder) == dict(me.said)
+        me.answer(2)
+        violations = Axe().run(page).response["violations"]
+        assert [(wrong["id"], wrong["nodes"][0]["html"]) for wrong in violations] == []
+        page.set_viewport_size({"width": 360, "height": 740})
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        page.set_viewport_size({"width": 1280, "height": 800})
+
+        page.reload()  # it is kept
+        expect(aside).to_contain_text("1 answer was not saved")
+        expect(page.locator("#aside-discard")).to_be_hidden()
+        with page.expect_download() as download:
+            page.click("#aside-download")
+        download.value.save_as(tmp_path / "not-saved.jsonl")
+        (line,) = (tmp_path / "not-saved.jsonl").read_text(encoding="utf-8").splitlines()
+        kept = json.loads(line)
+        assert (kept["a"], kept["b"], kept["verdict"], kept["annotator"]) == (*first, "similar", "me")
+        expect(page.locator("#aside-discard")).to_be_visible()
+        broken.clear()
+        page.focus("#aside-again")
+        page.keyboard.press("Enter")
+        expect(aside).to_be_hidden()
+        me.sent()
+        me.said.append((first, "similar"))
+        assert answers_in(folder) == dict(me.said)
+
+        second = me.pair()
+        broken[second] = UsageError("That pair cannot be answered.")
+        page.keyboard.press(KEYS["similar"])
+        expect(aside).to_contain_text("1 answer was not saved: That pair cannot be answered.")
+        page.click("#aside-download")
+        page.click("#aside-discard")
+        expect(aside).to_be_hidden()
+        page.reload()
+        expect(page.locator("#tally")).to_have_text("5 answers")
+        expect(aside).to_be_hidden()
+    campaign.close()
+
+
+def test_a_saved_answer_without_a_next_question_says_so(
+    folder: Path, opened: Callable[..., Page], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with page_at(folder) as site:
+        page = opened(site.address)
+        me = Person(page, folder)
+        me.pair()
+        expect(page.locator("body")).to_have_attribute("data-ahead", "2")
+
+        def torn(self: Campaign, known: object) -> list[Pair]:
+            raise CampaignError("A file is torn: run anneal check.")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(Campaign, "open_heldout", torn)
+            me.answer(1)
+            expect(page.locator("#banner")).to_contain_text("A file is torn: run anneal check.")
+            broken.setattr(progress, "machine", torn)  # now there is no state either
+            assert site("GET", "/api/state").status >= 500
+            me.answer(1)
+            wait_for(lambda: page.evaluate(UNSENT) == 0)
+            assert answers_in(folder) == dict(me.said)
+        me.answer(2)
+        me.sent()
+        assert answers_in(folder) == dict(me.said)
+
+
+def test_what_people_write_is_shown_as_text(folder: Path, opened: Callable[..., Page]) -> None:
+    """Names, the criterion and searches that are markup run nothing in any view."""
+    markup = "<img src=x onerror=\"document.title='run'\"><script>document.title='run'</script>"
+    with page_at(folder) as site:
+        pairs = {(0, 1): "similar", (1, 2): "similar", (0, 2): "dissimilar"}
+        events = [{"key": f"key{a}-{b}-x", "a": a, "b": b, "verdict": w} for (a, b), w in pairs.items()]
+        site.say(*events, annotator=markup)
+        assert site("PUT", "/api/criterion", {"text": markup}).status == 200
+        page = opened(site.address)
+        me = Person(page, folder)
+        expect(page.locator("#criterion")).to_contain_text(markup)
+        page.evaluate("name => localStorage.setItem('anneal.annotator', name)", markup)
+        page.reload()
+        me.answer(1)
+        me.sent()
+        expect(page.locator("#annotator")).to_have_text(markup)
+        for view in ("search", "search/3?plus=4&minus=5", f"search/q-{markup}", "review", "progress", markup):
+            page.evaluate("view => { location.hash = view }", view)
+            page.wait_for_load_state("networkidle")
+            assert page.locator("img[src=x]").count() == 0, view
+            assert page.title() != "run", view
+        page.goto(site.address + "#progress")
+        expect(page.locator("#people")).to_contain_text(markup)
+        page.goto(site.address + "#review")
+        expect(page.locator(".answer").first).to_contain_text(markup)
+        page.fill("#filters [name=pair]", markup)
+        expect(page.locator(".answer")).to_have_count(0)
+        assert page.title() != "run"

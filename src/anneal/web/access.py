@@ -1,12 +1,15 @@
 """Who may send a request and how much, and the headers of every reply."""
 
 import hmac
+import math
 from http.cookies import SimpleCookie
 from urllib.parse import parse_qs, urlsplit
 
 from fastapi import HTTPException
 from starlette.responses import JSONResponse, RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from anneal.web.guesses import Guesses
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 UPLOAD = 32 * 2**20  # bytes of a query image, at most
@@ -32,6 +35,7 @@ class Access:
     def __init__(self, app: ASGIApp, token: str = "") -> None:
         self.app = app
         self.token = token
+        self.guesses = Guesses()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -56,16 +60,16 @@ class Access:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         length = headers.get("content-length", "0")
         refusal = self._refusal(scope, headers)
-        if refusal is None and (not length.isdecimal() or int(length) > most):
+        if refusal is None and (not length.isdecimal() or len(length) > 18 or int(length) > most):
             refusal = _no(413, too_large)
         return await (refusal or self.app)(scope, measured, reply)
 
     def _refusal(self, scope: Scope, headers: dict[str, str]) -> JSONResponse | RedirectResponse | None:
         host = headers.get("host", "")
         origin = headers.get("origin")
-        if not self.token and urlsplit(f"//{host}").hostname not in LOOPBACK:
+        if not self.token and _name(f"//{host}") not in LOOPBACK:
             return _no(421, f"This server answers on 127.0.0.1 and localhost only, not as {host!r}.")
-        if origin is not None and scope["method"] not in ("GET", "HEAD") and urlsplit(origin).netloc != host:
+        if origin is not None and scope["method"] not in ("GET", "HEAD") and _place(origin) != host:
             return _no(403, "Another site's page may not send anything here.")
         if scope["path"].startswith("/api") and headers.get("sec-fetch-site") in ("cross-site", "same-site"):
             return _no(403, "Another site's page may not ask anything here.")
@@ -73,20 +77,48 @@ class Access:
 
     def _check_token(self, scope: Scope, headers: dict[str, str]) -> JSONResponse | RedirectResponse | None:
         """The address with the token in it leads to the page and sets a cookie."""
+        client = scope["client"][0] if scope.get("client") else ""
+        wait = self.guesses.wait(client)
+        if wait > 0:
+            seconds = math.ceil(wait)
+            return _no(429, f"Too many wrong tokens came from {client}: try again in {seconds} s.", seconds)
         in_address = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if scope["path"] == "/" and self._is_right(in_address):
             welcome = RedirectResponse("/", status_code=303)
-            welcome.set_cookie(COOKIE, self.token, httponly=True, samesite="strict", max_age=30 * 86400)
+            # Lax: a link in a mail must open the page. What another site's page may send is decided above.
+            secure = scope["scheme"] == "https"
+            welcome.set_cookie(
+                COOKIE, self.token, httponly=True, samesite="lax", max_age=30 * 86400, secure=secure
+            )
             return welcome
         cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
         bearer = headers.get("authorization", "").removeprefix("Bearer ")
-        if self._is_right(bearer) or (cookie is not None and self._is_right(cookie.value)):
+        given = [in_address, bearer, "" if cookie is None else cookie.value]
+        if any(self._is_right(token) for token in given[1:]):
             return None
+        for token in filter(None, given):
+            self.guesses.add(client, token)
         return _no(401, "A token is needed: open the address that anneal label printed, with ?token=… in it.")
 
     def _is_right(self, token: str) -> bool:
         return hmac.compare_digest(token.encode(), self.token.encode())
 
 
-def _no(status: int, why: str) -> JSONResponse:
-    return JSONResponse({"detail": why}, status_code=status)
+def _place(address: str) -> str | None:
+    """The name and port in an address; None if it is none."""
+    try:
+        return urlsplit(address).netloc
+    except ValueError:  # such as http://[
+        return None
+
+
+def _name(address: str) -> str | None:
+    try:
+        return urlsplit(address).hostname
+    except ValueError:
+        return None
+
+
+def _no(status: int, why: str, wait: int | None = None) -> JSONResponse:
+    headers = {} if wait is None else {"retry-after": str(wait)}
+    return JSONResponse({"detail": why}, status_code=status, headers=headers)

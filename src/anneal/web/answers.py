@@ -1,5 +1,6 @@
 """Questions, answers and what came of them: the views label, review and progress."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Literal
@@ -13,11 +14,12 @@ from anneal.campaign.evidence import answers_of
 from anneal.campaign.heldout import Model
 from anneal.campaign.questions import LEASE, take
 from anneal.campaign.store import Row
-from anneal.errors import UsageError
+from anneal.errors import AnnealError, UsageError
 from anneal.files import printable
 from anneal.method.estimate import Estimate
 from anneal.method.mining import pairwise
 from anneal.pairs import UNKNOWN, Pair, Verdict
+from anneal.web.bounds import ImageId, Key, Milliseconds, Name, Number, RowId, Text
 from anneal.web.desk import Desk, Json, SharedDesk
 
 AHEAD = 3  # questions that a page may load ahead: each is chosen by the answers before it
@@ -27,11 +29,10 @@ WORDS: dict[int, str] = {UNKNOWN: "none"} | {int(verdict): verdict.name.lower() 
 NUMBERS = {word: number for number, word in WORDS.items()}
 SHOWN = ("id", "a", "b", "annotator", "answered", "looked", "strategy", "purpose", "round")
 
-Name = Annotated[str, Field(min_length=1, max_length=200)]
 Word = Literal["similar", "dissimilar", "unsure", "none"]
-ImageId = Annotated[int, Field(ge=0)]
 
 router = APIRouter()
+logger = logging.getLogger("uvicorn.error")
 
 
 class Event(BaseModel):
@@ -39,28 +40,28 @@ class Event(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    key: Annotated[str, Field(min_length=8, max_length=80)]
+    key: Key
 
 
 class Answer(Event):
     a: ImageId
     b: ImageId
     verdict: Word
-    asked: float | None = None  # milliseconds since 1970
-    looked: Annotated[int, Field(ge=0)] | None = None  # milliseconds
+    asked: Milliseconds | None = None  # since 1970
+    looked: Number | None = None  # milliseconds
 
 
 class Undo(Event):
-    undoes: str | None  # the key of an answer; null for the last one
+    undoes: Key | None  # the key of an answer; null for the last one
 
 
 class Correction(Event):
-    of: int  # the id of an answer
+    of: RowId
     verdict: Word
 
 
 class Events(BaseModel):
-    campaign: str = ""  # the id from /api/state: answers to another campaign are refused
+    campaign: Text = ""  # the id from /api/state: answers to another campaign are refused
     annotator: Name = "me"
     holder: Name
     n: Annotated[int, Field(ge=0, le=20)] = AHEAD
@@ -69,11 +70,11 @@ class Events(BaseModel):
 
 class Again(BaseModel):
     annotator: Name = "me"
-    ids: Annotated[list[int], Field(max_length=10_000)]
+    ids: Annotated[list[RowId], Field(max_length=10_000)]
 
 
 @router.get("/api/state")
-def state(desk: SharedDesk, annotator: str = "me", holder: str = "") -> Json:
+def state(desk: SharedDesk, annotator: Text = "me", holder: Text = "") -> Json:
     """The counts of the campaign, and what the machine is doing. It also renews the lease of this screen
     (``holder``) on its questions."""
     with desk.lock:
@@ -84,7 +85,7 @@ def state(desk: SharedDesk, annotator: str = "me", holder: str = "") -> Json:
 
 @router.get("/api/questions")
 def questions(
-    desk: SharedDesk, holder: str, annotator: str = "me", n: Annotated[int, Query(ge=1, le=20)] = AHEAD
+    desk: SharedDesk, holder: Name, annotator: Name = "me", n: Annotated[int, Query(ge=1, le=20)] = AHEAD
 ) -> Json:
     """The next pairs for this person at this screen (``holder``), at most three, leased for five minutes."""
     with desk.lock:
@@ -94,18 +95,31 @@ def questions(
 @router.post("/api/answers")
 def answer(desk: SharedDesk, sent: Events) -> Json:
     """Answers, undos and corrections, in order. Each is on disk when this returns. The reply has the next
-    questions, at most ``n`` and at most three; with ``n`` 0 nothing is leased."""
+    questions, at most ``n`` and at most three; with ``n`` 0 nothing is leased. If the questions or the state
+    cannot be given, the reply says why in ``problem``, and the events are confirmed all the same."""
     if sent.campaign not in ("", desk.campaign.id):
         raise HTTPException(409, "Another campaign is served here now: open the page again.")
     with desk.lock:
         done = [_carry_out(desk.campaign, event, sent.annotator) for event in sent.events]
         undone = [one for event, one in zip(sent.events, done, strict=True) if isinstance(event, Undo)]
         shown = [(one["a"], one["b"]) for one in reversed(undone) if one.get("a") is not None]
-        with desk.campaign.transaction():  # inside it nothing is read twice
-            following = _take(desk, sent.annotator, sent.holder, sent.n, shown) if sent.n else []
-            state = _state(desk, sent.annotator, sent.holder)
-        state["advice"] = desk.advice()  # may take a while: nobody waits for the transaction to end
-        return {"done": done, "questions": following, "state": state}
+        try:
+            return {"done": done, "problem": None, **_afterwards(desk, sent, shown)}
+        except Exception as error:
+            if not isinstance(error, AnnealError):
+                logger.exception("What follows answers that are saved could not be given.")
+            why = str(error) if isinstance(error, AnnealError) else "the server has printed what went wrong."
+            problem = f"Your answers are saved, but there is no next question: {why}"
+            return {"done": done, "problem": problem, "questions": [], "state": None}
+
+
+def _afterwards(desk: Desk, sent: Events, shown: list[Pair]) -> Json:
+    """The next questions and the state."""
+    with desk.campaign.transaction():  # inside it nothing is read twice
+        following = _take(desk, sent.annotator, sent.holder, sent.n, shown) if sent.n else []
+        state = _state(desk, sent.annotator, sent.holder)
+    state["advice"] = desk.advice()  # may take a while: nobody waits for the transaction to end
+    return {"questions": following, "state": state}
 
 
 @router.post("/api/update", status_code=202)
@@ -117,7 +131,7 @@ def update(desk: SharedDesk) -> Json:
 
 
 @router.put("/api/criterion")
-def criterion(desk: SharedDesk, text: Annotated[str, Body(embed=True, max_length=200)]) -> dict[str, str]:
+def criterion(desk: SharedDesk, text: Annotated[Text, Body(embed=True)]) -> dict[str, str]:
     """Say what counts as similar."""
     with desk.lock:
         desk.campaign.store.set(criterion=text.strip())
@@ -177,10 +191,10 @@ def _carry_out(campaign: Campaign, event: Answer | Undo | Correction, by: str) -
 def answers(
     desk: SharedDesk,
     verdict: Word | Literal[""] = "",
-    annotator: str = "",
-    pair: str = "",
+    annotator: Text = "",
+    pair: Text = "",
     doubtful: bool = False,
-    offset: Annotated[int, Query(ge=0)] = 0,
+    offset: Number = 0,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
 ) -> Json:
     """Answers, newest first. With ``doubtful`` only those that the serving model disagrees with, strongest

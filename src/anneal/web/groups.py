@@ -16,7 +16,7 @@ from anneal.export.images import FOOTPRINTS, Catalogue, footprint_rows
 from anneal.files import printable
 from anneal.method.predict import NO_CLASS
 from anneal.pairs import Ids
-from anneal.web.answers import ImageId, Name
+from anneal.web.bounds import ImageId, Name, Number, Text
 from anneal.web.desk import Desk, Json, SharedDesk
 
 EXAMPLES = 10  # images of a row
@@ -29,7 +29,7 @@ router = APIRouter()
 
 class Naming(BaseModel):
     images: ImageIds
-    name: Annotated[str, Field(max_length=200)]
+    name: Text
     annotator: Name = "me"
 
 
@@ -49,7 +49,7 @@ class Splitting(BaseModel):
 def every_group(
     desk: SharedDesk,
     least: Least = 0.0,
-    offset: Annotated[int, Query(ge=0)] = 0,
+    offset: Number = 0,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
 ) -> Json:
     """The groups, largest first, each with examples. ``least`` is the lowest score of a predicted member."""
@@ -71,7 +71,7 @@ def every_group(
 
 
 @router.get("/api/groups/{number}")
-def one_group(desk: SharedDesk, number: int, least: Least = 0.0) -> Json:
+def one_group(desk: SharedDesk, number: Number, least: Least = 0.0) -> Json:
     """Every settled image of a group, and its predicted ones, the surest first; at most a thousand each."""
     classes = desk.classes().at_least(least)
     place = next((i for i, one in enumerate(classes.every) if one.number == number), None)

@@ -20,6 +20,7 @@ from anneal.errors import ArchiveError, UsageError
 from anneal.files import printable
 from anneal.pairs import Floats
 from anneal.search import nearest_images, refined
+from anneal.web.bounds import LARGEST, ImageId, ManyIds, Name, Number, Text
 from anneal.web.desk import Desk, Json, SharedDesk
 
 LARGE = 1024  # pixels: the longer side of a picture to judge by
@@ -30,6 +31,8 @@ FOREVER = {"cache-control": "private, max-age=31536000, immutable"}
 
 Bands = Annotated[str | None, Query(pattern=r"^[A-Za-z0-9]+(,[A-Za-z0-9]+)*$", max_length=60)]
 _regions = threading.BoundedSemaphore(2)  # a part of a large PNG takes the memory of all of it
+
+Size = Annotated[int, Query(ge=1, le=LARGEST)]
 
 router = APIRouter()
 
@@ -46,7 +49,7 @@ def reading(desk: SharedDesk) -> Json:
 
 
 @router.get("/api/images/{image}", response_class=Response)
-def large(desk: SharedDesk, image: int, bands: Bands = None) -> Response:
+def large(desk: SharedDesk, image: ImageId, bands: Bands = None) -> Response:
     """A JPEG to judge by, in the image's own proportions. ``bands``, such as 8,4,3, shows others than the
     archive is read with. If the file is gone it shows the stored pixels."""
     desk.check(image)
@@ -62,7 +65,7 @@ def large(desk: SharedDesk, image: int, bands: Bands = None) -> Response:
 
 
 @router.get("/api/images/{image}/about")
-def about(desk: SharedDesk, image: int) -> Json:
+def about(desk: SharedDesk, image: ImageId) -> Json:
     """An image's name, its width and height in its file, the file's bands and where it is on Earth."""
     desk.check(image)
     try:
@@ -81,11 +84,11 @@ def about(desk: SharedDesk, image: int) -> Json:
 @router.get("/api/images/{image}/region", response_class=Response)
 def region(
     desk: SharedDesk,
-    image: int,
-    x: Annotated[int, Query(ge=0)],
-    y: Annotated[int, Query(ge=0)],
-    w: Annotated[int, Query(ge=1)],
-    h: Annotated[int, Query(ge=1)],
+    image: ImageId,
+    x: Number,
+    y: Number,
+    w: Size,
+    h: Size,
     width: Annotated[int, Query(ge=1, le=WIDEST)] = LARGE,
     bands: Bands = None,
 ) -> Response:
@@ -106,7 +109,7 @@ def region(
 
 
 @router.get("/api/thumbs/{image}", response_class=Response)
-def small(desk: SharedDesk, image: int) -> Response:
+def small(desk: SharedDesk, image: ImageId) -> Response:
     """A small JPEG: square, or in the proportions of the image."""
     desk.check(image)
     data = _kept(desk, "small", image, lambda: _thumb(desk, image))
@@ -114,12 +117,11 @@ def small(desk: SharedDesk, image: int) -> Response:
 
 
 @router.get("/api/names")
-def names(desk: SharedDesk, offset: int = 0, limit: Annotated[int, Query(ge=1, le=1000)] = 200) -> Json:
+def names(desk: SharedDesk, offset: Number = 0, limit: Annotated[int, Query(ge=1, le=1000)] = 200) -> Json:
     """Paths of the images, in the order of their ids."""
-    first = max(offset, 0)
-    if first + limit > len(desk.archive):
+    if offset + limit > len(desk.archive):
         desk.look()
-    paths = desk.archive.paths[first : first + limit]
+    paths = desk.archive.paths[offset : offset + limit]
     return {"total": len(desk.archive), "names": [printable(path) for path in paths]}
 
 
@@ -133,7 +135,7 @@ def retired(desk: SharedDesk) -> list[int]:
 @router.get("/api/find")
 def find(
     desk: SharedDesk,
-    name: Annotated[str, Query(min_length=1, max_length=200)],
+    name: Name,
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
 ) -> Json:
     """Images with this text in their path, in the order of their ids, and how many there are."""
@@ -147,10 +149,10 @@ def find(
 @router.get("/api/search")
 def search(
     desk: SharedDesk,
-    image: int | None = None,
-    query: str | None = None,
-    plus: str = "",
-    minus: str = "",
+    image: ImageId | None = None,
+    query: Text | None = None,
+    plus: ManyIds = "",
+    minus: ManyIds = "",
     k: Annotated[int, Query(ge=1, le=1000)] = 60,
 ) -> Json:
     """The images most similar to one of the archive, or to an uploaded one (``query``); more like ``plus``
@@ -268,6 +270,6 @@ def _vector(desk: Desk, name: str) -> tuple[Floats, int]:
 def _ids(text: str, size: int) -> list[int]:
     """Image ids out of "1,2,3"."""
     parts = [part for part in text.split(",") if part]
-    if not all(part.isdecimal() and int(part) < size for part in parts):
+    if not all(part.isdecimal() and len(part) < 19 and int(part) < size for part in parts):
         raise HTTPException(422, f"Image ids are whole numbers below {size}, with commas between.")
     return [int(part) for part in parts]

@@ -1,6 +1,8 @@
 """``anneal label``: the page, and the machine's process beside it, which is started again if it dies."""
 
+import html
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -8,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
@@ -18,19 +21,34 @@ from anneal.campaign.store import Mailbox, Store
 from anneal.errors import AnnealError, UsageError
 from anneal.web.access import LOOPBACK
 from anneal.web.app import create
+from anneal.web.sockets import BoundedProtocol
 
 GRACE = 5.0  # seconds for the machine's process to end by itself
 STEADY = 600.0  # seconds after which a process that dies is started again at once
 LONGEST_WAIT = 60.0  # seconds before a start, at most
 
 
-def serve(campaign: Campaign, host: str, port: int, token: str, ready: Callable[[str], None]) -> None:
-    """Serve until ctrl-c. ``ready`` gets the address."""
+@dataclass(frozen=True)
+class Certificate:
+    """Files of a certificate, with those that it rests on, and of its key. Both may be in one file."""
+
+    file: Path
+    key: Path | None = None
+
+
+def serve(
+    campaign: Campaign,
+    host: str,
+    port: int,
+    token: str,
+    ready: Callable[[str], None],
+    certificate: Certificate | None = None,
+) -> None:
+    """Serve until ctrl-c. ``ready`` gets the address. Other machines need a token: where none is given, one
+    is made, and only the address has it."""
     if host not in LOOPBACK and not token:
-        raise UsageError(
-            f"--host {host} lets other machines in: give --token WORD as well (or the environment variable "
-            "ANNEAL_TOKEN), and send people the address that is printed then."
-        )
+        token = secrets.token_urlsafe(16)
+    server = server_of(campaign, token, certificate)
     try:
         bound = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
@@ -40,24 +58,66 @@ def serve(campaign: Campaign, host: str, port: int, token: str, ready: Callable[
         ) from error
     # Connections inherit it. Without it the second packet of a reply waits 40 ms for a receipt of the first.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    server = uvicorn.Server(uvicorn.Config(create(campaign, token), log_level="warning", access_log=False))
     ending = threading.Event()
     machine = threading.Thread(target=_keep_running, args=(campaign.folder, ending), daemon=True)
     with bound:
         machine.start()
         try:
-            ready(_address(host, bound.getsockname()[1], token))
+            ready(_address(host, bound.getsockname()[1], token, server.config.is_ssl))
             server.run(sockets=[bound])
         finally:
             ending.set()
             machine.join()
 
 
-def _address(host: str, port: int, token: str) -> str:
+def server_of(campaign: Campaign, token: str = "", certificate: Certificate | None = None) -> uvicorn.Server:
+    """The server of the page. Its ``run`` takes the sockets."""
+    config = uvicorn.Config(
+        create(campaign, token),
+        log_level="warning",
+        access_log=False,
+        ws="none",
+        http=BoundedProtocol,
+        ssl_certfile=None if certificate is None else certificate.file,
+        ssl_keyfile=None if certificate is None else certificate.key,
+    )
+    try:
+        config.load()
+    except OSError as error:  # ssl.SSLError is one
+        raise UsageError(
+            f"The certificate cannot be used ({error}): give --certfile and --keyfile, both in PEM form."
+        ) from error
+    return uvicorn.Server(config)
+
+
+def read_token(file: Path) -> str:
+    """The token in a file: its first line."""
+    try:
+        token = file.read_text(encoding="utf-8").partition("\n")[0].strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} cannot be read as a token: {error}.") from error
+    if not token:
+        raise UsageError(f"{file} is empty: write the token into its first line.")
+    return token
+
+
+def without_token(address: str, private: Path) -> str:
+    """What to open instead of an address with a token: other users can see what a browser is started with.
+    A file in the folder ``private``, which only this user can read, leads to the address."""
+    if "?token=" not in address:
+        return address
+    page = private / "anneal.html"
+    page.write_text(f'<meta http-equiv="refresh" content="0; url={html.escape(address)}">', encoding="utf-8")
+    return page.as_uri()
+
+
+def _address(host: str, port: int, token: str, is_safe: bool) -> str:
     name = f"[{host}]" if ":" in host else host
     if host in ("0.0.0.0", "::"):
         name = socket.gethostname()
-    return f"http://{name}:{port}/" + (f"?token={quote(token, safe='')}" if token else "")
+    return f"{'https' if is_safe else 'http'}://{name}:{port}/" + (
+        f"?token={quote(token, safe='')}" if token else ""
+    )
 
 
 def _keep_running(folder: Path, ending: threading.Event) -> None:

@@ -70,7 +70,8 @@ export async function api(path, { method = "GET", json, body, type, timeout = 20
   }
 }
 
-/** kind: "up", "down" (will come back), "token" (a token is needed) or "refused" (the server says no). */
+/** kind: "up", "down" (will come back; text: what the server says), "token" (a token is needed) or "refused" (the
+    server says no). */
 export const connection = { kind: "up", text: "" };
 
 export function setConnection(kind, text = "") {
@@ -83,6 +84,7 @@ export function connectionLost(error) {
   if (!(error instanceof ApiError)) console.error(error);
   const status = error.status ?? 0;
   if (status === 401) setConnection("token", error.message);
-  else if (status === 0 || status >= 500) setConnection("down");
+  else if (status === 0) setConnection("down");
+  else if (status >= 500) setConnection("down", error.message);
   else setConnection("refused", error.message);
 }

@@ -2,7 +2,7 @@
 import { connection, imageUrl, on, setAnnotator, store, keep } from "./api.js";
 import { $, askText, count, el, enlarge, fill, setText, sleep } from "./dom.js";
 import { actionOf, drawKeys, resetKeys } from "./keys.js";
-import { heartbeat, openOutbox, unsentCount } from "./outbox.js";
+import { discard, heartbeat, openOutbox, setAsideEntries, tryAgain, unsentCount } from "./outbox.js";
 import * as label from "./label.js";
 import * as search from "./search.js";
 import * as groups from "./groups.js";
@@ -78,7 +78,7 @@ function drawBanner() {
   // Emptied, not hidden: screen readers read a live region only if it was there before.
   if (connection.kind === "up") return banner.replaceChildren();
   const words = {
-    down: "No connection to the server.",
+    down: connection.text || "No connection to the server.",
     token: "This server needs a token. Open the address with ?token=… that anneal label printed.",
     refused: connection.text,
   }[connection.kind];
@@ -86,8 +86,31 @@ function drawBanner() {
   if (!banner.firstChild) fill(banner, el("span"), " ", el("span", { "aria-live": "off" }));
   const [said, counted] = banner.children;
   setText(said, words);
-  const until = connection.kind === "down" ? "and will be sent when it is back" : "until then";
+  const until = connection.kind === "down" ? "and will be sent again" : "until then";
   setText(counted, waiting ? `${count(waiting, "answer is", "answers are")} kept in this browser ${until}.` : "");
+}
+
+// ---- what the server did not take ----
+
+let downloaded = false;
+
+function drawAside() {
+  const entries = setAsideEntries();
+  $("#aside").hidden = !entries.length;
+  if (!entries.length) downloaded = false;
+  const reasons = [...new Set(entries.map((entry) => entry.error))];
+  setText($("#aside-text"), `${count(entries.length, "answer was", "answers were")} not saved: ${reasons.join(" ")}`);
+  $("#aside-discard").hidden = !downloaded;
+}
+
+/** Answers as anneal import reads them; of an undo or a correction the event as it was sent. */
+function downloadAside() {
+  const lines = setAsideEntries().map(({ event, annotator, error }) => JSON.stringify({ ...event, annotator, error }));
+  const address = URL.createObjectURL(new Blob(lines.map((line) => `${line}\n`), { type: "application/jsonl" }));
+  el("a", { href: address, download: "not-saved.jsonl" }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 60000);
+  downloaded = true;
+  drawAside();
 }
 
 // ---- keys ----
@@ -137,13 +160,16 @@ function listen() {
     dialog.addEventListener("mousedown", (event) => { if (event.target === dialog && isBeside(event, dialog)) dialog.close(); });
   }
   // A clicked button in the header or the label view does not take the focus: the space bar is an answer there.
-  for (const place of [$("header"), $("#label")]) {
+  for (const place of [$("header"), $("#label"), $("#aside")]) {
     place.addEventListener("mousedown", (event) => { if (event.target.closest("button")) event.preventDefault(); });
   }
   on("annotator", () => { drawAnnotator(); heartbeat(); });
   on("state", drawHeader);
   on("connection", drawBanner);
-  on("outbox", drawBanner);
+  on("outbox", () => { drawBanner(); drawAside(); });
+  $("#aside-again").addEventListener("click", tryAgain);
+  $("#aside-download").addEventListener("click", downloadAside);
+  $("#aside-discard").addEventListener("click", discard);
   addEventListener("keydown", onKey);
   document.addEventListener("visibilitychange", () => { if (!document.hidden) heartbeat(); });
 }
@@ -157,6 +183,7 @@ async function main() {
   $("#wait").remove();
   for (const view of Object.values(views)) view.start();
   drawBanner();
+  drawAside();
   addEventListener("hashchange", route);
   route();
   for (;;) {

@@ -132,8 +132,7 @@ function undo(event) {
 
 on("done", ({ entry: { event, adopted }, result }) => {
   if (result.error) {
-    deck.forget(event.key);
-    notice(result.error);
+    deck.forget(event.key);        // app.js shows what was not saved
   } else if (event.undoes === null && !adopted) {
     if (result.a === null || result.a === undefined) return announce("There is nothing to undo");
     deck.show({ a: result.a, b: result.b });

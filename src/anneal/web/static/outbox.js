@@ -4,8 +4,10 @@
 import { accept, api, ApiError, connectionLost, emit, keep, setConnection, store, who } from "./api.js";
 import { pairId } from "./deck.js";
 
-const SPACE = "anneal.out/", BATCH = 50, AHEAD = 3, FIRST_DELAY = 500, LAST_DELAY = 5000;
+const SPACE = "anneal.out/", ASIDE = "anneal.refused/", BATCH = 50, AHEAD = 3, FIRST_DELAY = 500, LAST_DELAY = 5000;
+const TRIES = 3;           // of one event that the server fails on
 const pending = [];        // in the order of sending
+const aside = new Map();   // key → event that the server does not take, with the reason
 let lastSlot = 0, unsaved = false;
 let running = false, wanted = false, failing = false, delay = FIRST_DELAY, batchSize = BATCH;
 let posting = false, posts = 0;
@@ -45,11 +47,11 @@ async function claimHolder() {
 
 // ---- what is stored: one item per event, so that tabs do not overwrite each other ----
 
-function stored() {
+function stored(space = SPACE) {
   let slots = [];
-  try { slots = Object.keys(localStorage).filter((slot) => slot.startsWith(SPACE)).sort(); } catch { /* blocked */ }
+  try { slots = Object.keys(localStorage).filter((slot) => slot.startsWith(space)).sort(); } catch { /* blocked */ }
   return slots.flatMap((slot) => {
-    try { return [{ ...JSON.parse(keep.get(slot)), slot, holder: slot.slice(SPACE.length).split("/")[0] }]; }
+    try { return [{ ...JSON.parse(keep.get(slot)), slot, holder: slot.slice(space.length).split("/")[0] }]; }
     catch { return []; }
   }).filter((entry) => entry.event?.key);
 }
@@ -57,10 +59,11 @@ function stored() {
 export async function openOutbox() {
   store.holder = await claimHolder();
   pending.push(...stored().filter((entry) => entry.holder === store.holder));
+  for (const entry of stored(ASIDE)) aside.set(entry.event.key, entry);
   adopt();
   setInterval(adopt, 15000);
   addEventListener("online", () => hurryUp());
-  addEventListener("beforeunload", (event) => { if (unsaved && pending.length) event.preventDefault(); });
+  addEventListener("beforeunload", (event) => { if (unsaved && pending.length + aside.size) event.preventDefault(); });
 }
 
 /** Takes over the unsent events of closed tabs. */
@@ -85,23 +88,29 @@ function take(holder, before = Infinity) {
 
 /** note: what the page needs to know about the event ({ pair: [a, b], verdict }); it is not sent. */
 export function put(event, note = {}) {
-  lastSlot = Math.max(lastSlot + 1, Date.now());
   const entry = { ...note, event: { key: newKey(), ...event }, annotator: store.annotator,
     campaign: store.state.id, put: Date.now() };
-  const slot = `${SPACE}${store.holder}/${lastSlot}`;
-  if (!keep.set(slot, JSON.stringify(entry))) unsaved = true;
-  pending.push({ ...entry, slot });
+  enqueue(entry);
   emit("outbox");
   wake();
   return entry.event.key;
 }
 
+function enqueue(entry) {
+  lastSlot = Math.max(lastSlot + 1, Date.now());
+  const slot = `${SPACE}${store.holder}/${lastSlot}`;
+  if (!keep.set(slot, JSON.stringify(entry))) unsaved = true;
+  pending.push({ ...entry, slot });
+}
+
 const ours = () => pending.filter((entry) => entry.campaign === store.state?.id);
 export const unsentCount = () => ours().length;
 
-/** What the unconfirmed events will change: pairs closed, pairs reopened, counts. */
+/** What the unconfirmed events will change: pairs closed, pairs reopened, counts. A pair whose answer was set aside
+    is not shown again. */
 export function unsent() {
-  const closed = new Set(), reopened = new Set();
+  const closed = new Set(setAsideEntries().filter(({ pair }) => pair).map(({ pair }) => pairId(...pair)));
+  const reopened = new Set();
   const tally = { answers: 0, similar: 0, dissimilar: 0, unsure: 0 };
   for (const { event, pair, verdict } of ours()) {
     if (!pair) continue;
@@ -142,11 +151,16 @@ function nextBatch() {
   return [first, ...rest.slice(0, end < 0 ? undefined : end)].slice(0, batchSize);
 }
 
+/** A server that cannot tell its state may still take answers. */
+function pass(error) {
+  if (!(error.status >= 500)) throw error;
+}
+
 /** One request. False: nothing is left to do. */
 async function step() {
   let batch = [];
   try {
-    if (failing) await poll();           // the server may serve another campaign now
+    if (failing) await poll().catch(pass);       // the server may serve another campaign now
     batch = nextBatch();
     if (!batch.length && !wanted) {
       batchSize = BATCH;
@@ -157,7 +171,10 @@ async function step() {
     recovered();
   } catch (error) {
     if (batch.length && (error.status === 400 || error.status === 422)) refuse(batch, error);
-    else await retryLater(error);
+    else {
+      if (batch.length && error.status === 500) failedOn(batch, error);
+      await retryLater(error);
+    }
   }
   return true;
 }
@@ -191,10 +208,17 @@ async function send(batch) {
   const named = new Map(reply.done.map((result) => [result.key, result]));
   const done = batch.filter((entry) => named.has(entry.event.key));
   if (!done.length) throw new ApiError(0, "The server did not confirm any answer.");
-  done.forEach(drop);
-  for (const entry of done) emit("done", { entry, result: named.get(entry.event.key) });
-  accept(reply.state);
+  for (const entry of done) {
+    const result = named.get(entry.event.key);
+    if (result.error) setAside(entry, result.error); else drop(entry);
+    emit("done", { entry, result });
+  }
   emit("outbox");
+  if (reply.problem) {                     // the answers are saved, but there is no question
+    wanted = true;
+    throw new ApiError(503, reply.problem);
+  }
+  accept(reply.state);
   if (annotator === store.annotator) { wanted = false; emit("questions", reply.questions); } else wanted = true;
 }
 
@@ -211,14 +235,54 @@ function drop(entry) {
   keep.remove(entry.slot);
 }
 
-/** The server cannot read an event: find out which one, keep it apart, do not send it again, and say so. */
+// ---- events that the server does not take: kept apart, shown, and sent again only if the person says so ----
+
+/** The server cannot read an event of this batch: find out which one, and set it aside. */
 function refuse(batch, error) {
   if (batch.length > 1) { batchSize = 1; return; }
   const [entry] = batch;
-  keep.set(`anneal.refused/${entry.event.key}`, JSON.stringify({ ...entry, error: error.message }));
-  drop(entry);
+  setAside(entry, error.message);
   emit("outbox");
   emit("done", { entry, result: { key: entry.event.key, error: error.message } });
+}
+
+/** The server fails on an event of this batch. The fault may pass, so one that is alone is tried a few times. */
+function failedOn(batch, error) {
+  if (batch.length > 1) { batchSize = 1; return; }
+  batch[0].tries = (batch[0].tries ?? 0) + 1;
+  if (batch[0].tries >= TRIES) refuse(batch, error);
+}
+
+function setAside(entry, error) {
+  const { event, annotator, campaign, put: at, pair, verdict } = entry;
+  const kept = { event, annotator, campaign, put: at, pair, verdict, error };
+  aside.set(event.key, kept);
+  if (!keep.set(ASIDE + event.key, JSON.stringify(kept))) unsaved = true;
+  drop(entry);
+}
+
+/** What was set aside in this campaign, oldest first. */
+export const setAsideEntries = () =>
+  [...aside.values()].filter((entry) => entry.campaign === store.state?.id).sort((one, two) => one.put - two.put);
+
+export function tryAgain() {
+  for (const { error, ...entry } of setAsideEntries()) {
+    enqueue(entry);
+    forget(entry);
+  }
+  emit("outbox");
+  wake();
+}
+
+/** Drops what was set aside; the page lets the person save it first. */
+export function discard() {
+  setAsideEntries().forEach(forget);
+  emit("outbox");
+}
+
+function forget({ event }) {
+  aside.delete(event.key);
+  keep.remove(ASIDE + event.key);
 }
 
 /** Fetches the state. The reply to an answer brings a newer one, so while one is on its way this one is dropped. */

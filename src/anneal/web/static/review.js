@@ -51,7 +51,7 @@ function correct(id, verdict) {
 
 on("done", ({ entry: { event }, result }) => {
   if (!("of" in event) || !active) return;
-  if (result.error) reload();                        // label.js says what was wrong
+  if (result.error) reload();                        // app.js shows what was not saved
   else if (!corrections().has(event.of)) press(event.of, result.verdict ?? event.verdict);
   loadContradictions();
 });
