@@ -159,7 +159,8 @@ def test_the_settings_stand_in_the_guide_with_their_defaults() -> None:
 
 
 OPTION_SECTIONS = (
-    "init", "label", "import, export, round, status", "search", "simulate", "reproduce", "demo",
+    "init", "label", "import, export, round, status", "search", "add, update, relocate, duplicates",
+    "simulate", "reproduce", "demo",
 )  # fmt: skip
 
 
