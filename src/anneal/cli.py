@@ -64,12 +64,17 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
 @app.command()
 @with_settings()
 def init(
-    archive: Annotated[Path, typer.Argument(help="A folder of images, or a manifest path[,class][,split].")],
+    archive: Annotated[
+        Path, typer.Argument(help="A folder, a scene, STAC items, or a manifest path[,class][,split].")
+    ],
     settings: Settings,
     campaign: CampaignOption = Path("campaign"),
     criterion: Annotated[str, typer.Option(help='What you mean by similar, say "same land use".')] = "",
     use_classes: Annotated[
         bool, typer.Option("--use-classes", help="Learn from class folders (or the manifest's classes) too.")
+    ] = False,
+    skip_unreadable: Annotated[
+        bool, typer.Option("--skip-unreadable", help="Leave out rasters if rasterio is not installed.")
     ] = False,
     device: Device = "auto",
     ray: Ray = None,
@@ -90,7 +95,12 @@ def init(
         from anneal.campaign.turn import begin
 
         images = open_archive(
-            archive, settings.px, campaign / "cache", watch("reading"), reading=Reading.of(settings)
+            archive,
+            settings.px,
+            campaign / "cache",
+            watch("reading"),
+            reading=Reading.of(settings),
+            skip_unreadable=skip_unreadable,
         )
         if use_classes and not any(images.labels):
             raise UsageError("--use-classes: there are no classes. Put the images in one folder per class.")
@@ -98,11 +108,9 @@ def init(
     made.store.set(criterion=criterion.strip())
     if use_classes:
         made.label((i, label) for i, label in enumerate(images.labels) if label)
-    describe(images)
-    if len(made.retired()):
-        out.print(
-            f"{len(made.retired())} images are left out: another one shows the same (anneal duplicates)."
-        )
+    describe(images, campaign)
+    if twice := len(made.retired()):
+        out.print(f"{twice} images are left out: others show the same. anneal duplicates lists them.")
     out.print(f"[bold]{campaign}[/] is ready. Answer questions in the browser:")
     out.print(f"  anneal label --campaign {campaign}")
     out.print("Search works already, and gets better with every round:")
@@ -352,9 +360,9 @@ def search(
     if panel is not None:
         from anneal.experiments import plots
 
-        pixels = opened.archive().pixels
+        archive = opened.archive()
         cells = [
-            [(pixels[i], f"{s:.3f}", None) for i, s in zip(results.ids, results.scores, strict=True)]
+            [(archive.shown(i), f"{s:.3f}", None) for i, s in zip(results.ids, results.scores, strict=True)]
             for results in every
         ]
         plots.panel([(results.pixels, Path(results.query).name) for results in every], cells, panel)

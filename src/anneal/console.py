@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
@@ -129,16 +130,21 @@ def print_row(row: dict[str, Any]) -> None:
     out.print(f"{where}  mAP@5 {row['map5_min']:.3f}  {share:12}  {row['seconds']:5.1f} s", soft_wrap=True)
 
 
-def describe(archive: Archive) -> None:
-    """How many images there are, and what is wrong with the rest."""
+def describe(archive: Archive, folder: Path | None = None) -> None:
+    """How many images there are, and what is wrong with the rest; ``folder`` gets a list of what is left
+    out."""
     classes = len({label for label in archive.labels if label})
     out.print(f"{len(archive)} images" + (f" in {classes} classes." if classes else "."))
+    if told := archive.reading.told:
+        out.print(f"They are read with {told}.", soft_wrap=True)
     if archive.skipped:
         err.print(f"[yellow]{len(archive.skipped)} files could not be read and are left out:[/]")
         for path, why in archive.skipped[:10]:
             err.print(f"  {escape(path)}: {escape(why)}")
         if len(archive.skipped) > 10:
             err.print(f"  … and {len(archive.skipped) - 10} more")
+        if folder is not None:
+            err.print(f"  All of them, with reasons, are in {escape(str(archive.list_skipped(folder)))}.")
     if archive.duplicates:
         err.print(f"[yellow]{len(archive.duplicates)} groups of files have the same content[/], for example")
         err.print("  " + escape(" = ".join(archive.paths[i] for i in archive.duplicates[0])))

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from anneal.archive.decode import read_image
+from anneal.archive.decode import DEFAULT, read_image
+from anneal.archive.reading import Reading
 from anneal.campaign.campaign import Campaign
 from anneal.errors import UsageError
 from anneal.method.neighbours import Index, nearest, unit
@@ -40,7 +41,11 @@ def find_similar(
     index = campaign.rounds.index(model)
     paths = [Path(image) for image in images]
     ids = [archive.find(path) for path in paths]
-    outside = {path: read_pixels(path, archive.px) for path, i in zip(paths, ids, strict=True) if i is None}
+    outside = {
+        path: read_pixels(path, archive.px, archive.reading)
+        for path, i in zip(paths, ids, strict=True)
+        if i is None
+    }
     encoded: dict[Path, Floats] = {}
     if outside:
         from anneal.campaign.turn import encode_images  # loads torch
@@ -50,7 +55,7 @@ def find_similar(
     every = []
     for number, (path, i) in enumerate(zip(paths, ids, strict=True)):
         query = str(path) if i is None else archive.paths[i]
-        shown = outside[path] if i is None else archive.pixels[i]
+        shown = archive.reading.for_a_person(outside[path]) if i is None else archive.shown(i)
         vector = encoded[path] if i is None else vectors[i]
         own = [] if i is None else [i]
         near, scores = nearest_images(vectors, np.asarray(vector), k, own, index, retired)
@@ -90,11 +95,11 @@ def refined(more: Sequence[Floats], less: Sequence[Floats] = ()) -> Floats:
     return np.asarray(unit(np.asarray(wanted, dtype=np.float32)[None])[0])
 
 
-def read_pixels(path: Path, px: int) -> NDArray[np.uint8]:
-    """An image file that need not be in the archive."""
+def read_pixels(path: Path, px: int, reading: Reading = DEFAULT) -> NDArray[np.uint8]:
+    """An image file that need not be in the archive, read as the archive is."""
     if not path.is_file():
         raise UsageError(f"{path} is neither an image of the archive nor a file: check the path.")
-    _, pixels, why = read_image(path, px)
-    if pixels is None:
-        raise UsageError(f"{path} could not be read as an image: {why}.")
-    return pixels
+    read = read_image(path, px, reading)
+    if read.pixels is None:
+        raise UsageError(f"{path} could not be read as an image: {read.reason}.")
+    return read.pixels

@@ -72,9 +72,9 @@ def colour() -> Image.Image:
 
 
 def veiled() -> Image.Image:
-    """The same scene, more and more transparent to the left."""
+    """The same scene, a little more transparent to the left."""
     image = colour().convert("RGBA")
-    image.putalpha(Image.fromarray(np.tile(np.linspace(0, 255, 64).astype(np.uint8), (64, 1))))
+    image.putalpha(Image.fromarray(np.tile(np.linspace(200, 255, 64).astype(np.uint8), (64, 1))))
     return image
 
 

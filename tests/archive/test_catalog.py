@@ -18,6 +18,7 @@ from samples import PX, bands, encoded, noise, put, raster, resized
 
 from anneal.archive.catalog import Archive, Entry, open_archive, reopen, scan
 from anneal.archive.pixels import GrowingArray
+from anneal.archive.reading import Reading
 from anneal.errors import AnnealError, ArchiveError, UsageError
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -145,7 +146,7 @@ def test_pixels_are_what_pillow_decodes_and_resizes(drawn: Path, tmp_path: Path)
     for file in drawn.glob("*/*_000.jpg"):
         shutil.copy(file, tmp_path / file.name)
     Image.fromarray(noise(7, 256)).resize((500, 256)).save(tmp_path / "wide.png")
-    archive = open_archive(tmp_path, 224, tmp_path / "cache")
+    archive = open_archive(tmp_path, 224, tmp_path / "cache", reading=Reading(fit="squash"))
     assert (archive.pixels.shape, archive.pixels.dtype.name) == ((9, 224, 224, 3), "uint8")
     for i, path in enumerate(archive.paths):
         np.testing.assert_array_equal(archive.pixels[i], resized(tmp_path / path, 224), err_msg=path)
@@ -353,7 +354,7 @@ def test_unreadable_files_are_named_and_skipped_and_the_others_keep_their_order(
     assert list(reasons) == ["b.jpg", "d1.jpg", "d2.png", "d3.tif", "d4.png"]
     assert "truncated" in reasons["b.jpg"]
     assert reasons["d1.jpg"] == reasons["d2.png"] == "not an image that can be read"
-    assert reasons["d3.tif"].startswith("not a TIFF that can be read")
+    assert reasons["d3.tif"].startswith("not a raster that can be read")
     assert "No such file" in reasons["d4.png"]
     assert all("\n" not in reason for reason in reasons.values())
 
@@ -376,7 +377,10 @@ def test_a_file_that_needs_rasterio_is_read_after_it_is_installed(
     (tmp_path / "in" / "b.tif").write_bytes(raster(bands(4, np.uint16, 500, 3000)))
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "rasterio", None)
-        ((path, reason),) = open_archive(tmp_path / "in", PX, tmp_path / "cache").skipped
+        with pytest.raises(UsageError, match=r"1 of 2 files need rasterio, for example b.tif: pip install"):
+            open_archive(tmp_path / "in", PX, tmp_path / "cache")
+        archive = open_archive(tmp_path / "in", PX, tmp_path / "cache", skip_unreadable=True)
+    ((path, reason),) = archive.skipped
     assert path == "b.tif"
     assert "pip install 'anneal[geo]'" in reason
     assert open_archive(tmp_path / "in", PX, tmp_path / "cache").paths == ("a.png", "b.tif")

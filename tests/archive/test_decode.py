@@ -25,7 +25,8 @@ from samples import (
     resized,
 )
 
-from anneal.archive.decode import UNREADABLE, decode, decode_to, read_image, within
+from anneal.archive.decode import UNREADABLE, Outcome, decode, read_image, shown, within
+from anneal.archive.reading import Reading
 
 
 @pytest.mark.parametrize("px", [32, 100])
@@ -49,8 +50,8 @@ def test_a_file_that_is_not_an_image_gives_its_reason_in_one_line(tmp_path: Path
     (tmp_path / "text.png").write_text("no image")
     (tmp_path / "postscript.png").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
     for name in ("text.png", "postscript.png"):
-        assert read_image(tmp_path / name, PX) == ("", None, "not an image that can be read")
-    digest, pixels, reason = read_image(tmp_path / "gone.png", PX)
+        assert read_image(tmp_path / name, PX) == Outcome("", None, "not an image that can be read")
+    digest, pixels, reason, _ = read_image(tmp_path / "gone.png", PX)
     assert (digest, pixels) == ("", None)
     assert reason == "[Errno 2] No such file or directory: 'gone.png'"
 
@@ -68,7 +69,7 @@ def test_a_damaged_file_gives_an_image_or_a_reason(tmp_path: Path, rng: np.rando
         if rng.random() < 0.3:
             data = data[: rng.integers(len(data))]
         file.write_bytes(data.tobytes())
-        digest, pixels, reason = read_image(file, 16)
+        digest, pixels, reason, _ = read_image(file, 16)
         if pixels is None:
             assert reason
         else:
@@ -87,9 +88,9 @@ def test_many_threads_leave_the_warning_filters_as_they_were(tmp_path: Path) -> 
         with ThreadPoolExecutor(8) as pool:
             readings = list(pool.map(lambda i: read_image((deep, plain)[i % 2], PX), range(128)))
             files = [plain.read_bytes(), deep.read_bytes()] * 200
-            pictures = list(pool.map(lambda data: decode_to(data, within(16)), files))
+            pictures = list(pool.map(lambda data: shown(data, within(16), Reading()), files))
         assert list(warnings.filters) == before
-    assert {reason for _, _, reason in readings} == {""}
+    assert {outcome.reason for outcome in readings} == {""}
     assert {picture.shape for picture in pictures} == {(16, 16, 3)}
 
 

@@ -5,7 +5,6 @@ Each file is read once: hashed to find duplicates, decoded to the network's size
 
 import csv
 import hashlib
-import importlib.util
 import io
 import json
 import os
@@ -13,21 +12,28 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anneal.archive.decode import UNREADABLE, Outcome, decode_to, read_image, within
+from anneal.archive import rasters
+from anneal.archive.bands import NoBandError
+from anneal.archive.decode import UNREADABLE, Facts, Outcome, facts, read_image, shown, within
+from anneal.archive.listing import scan as scan
 from anneal.archive.pixels import GrowingArray
-from anneal.archive.reading import NOTHING, SUFFIXES, About, Entry, Reading
+from anneal.archive.reading import FILE, NOTHING, Reading, Window, file_of
+from anneal.archive.reading import About as About
+from anneal.archive.reading import Entry as Entry
+from anneal.archive.sampling import decide
 from anneal.errors import ArchiveError, UsageError
+from anneal.files import explain_disk_errors, write_text
 from anneal.pairs import Ids
 from anneal.watch import Progress, silent
 
-SPLITS = ("train", "val", "test")
+DEEP = {".tif", ".tiff", ".jp2", ".png"}  # may be deeper than Pillow reads
 DEFAULT = Reading()
 BATCH = 256  # files between two saves: few enough for memory, enough to share among threads
 
@@ -80,17 +86,50 @@ class Archive:
         """The id of each path."""
         return {os.path.normpath(name): i for i, name in enumerate(self.paths)}
 
-    def picture(self, image: int, most: int) -> NDArray[np.uint8]:
-        """(h, w, 3) from the image's file, in its own proportions, no side longer than ``most``."""
-        path = self.root / self.paths[image]
+    def file(self, image: int) -> Path:
+        """The file that an image is in."""
+        return self.root / file_of(self.paths[image], self.about[image].window)
+
+    def shown(self, image: int) -> NDArray[np.uint8]:
+        """(px, px, 3) of the stored pixels, for a person."""
+        return self.reading.for_a_person(self.pixels[image])
+
+    def picture(
+        self, image: int, most: int, bands: str | None = None, box: Window | None = None
+    ) -> NDArray[np.uint8]:
+        """(h, w, 3) from the image's file, in its own proportions, no side longer than ``most``: all of it,
+        or a ``box`` (x, y, width, height) of its own pixels. ``bands`` shows others than the archive does."""
+        path = self.file(image)
+        reading = self.reading if bands is None else replace(self.reading, bands=bands, channels=3)
         try:
-            return decode_to(path.read_bytes(), within(most))
+            rasters.regular(path)
+            return shown(path, within(most), reading, self.about[image].window, box)
+        except NoBandError as error:
+            raise UsageError(f"{path.name} cannot be shown with bands {reading.bands}: {error}.") from error
         except UNREADABLE as error:
             raise ArchiveError(f"{path} can no longer be read ({error}): put it back.") from error
 
+    def facts(self, image: int) -> Facts:
+        """The size of an image in its file, and the names of the file's bands."""
+        path = self.file(image)
+        try:
+            return facts(path, self.about[image].window)
+        except UNREADABLE as error:
+            raise ArchiveError(f"{path} can no longer be read ({error}): put it back.") from error
+
+    def list_skipped(self, folder: Path) -> Path:
+        """Write ``skipped.csv``, path and reason of every file that is left out. Returns its path."""
+        text = io.StringIO(newline="")
+        rows = csv.writer(text, lineterminator="\n")
+        rows.writerow(("path", "reason"))
+        rows.writerows(self.skipped)
+        write_text(folder / "skipped.csv", text.getvalue())
+        return folder / "skipped.csv"
+
     def missing(self) -> list[str]:
         """Paths of files that are gone from the disk. Their kept pixels still work."""
-        return [path for path in self.paths if not (self.root / path).exists()]
+        there = lru_cache(maxsize=1)(Path.exists)  # tiles of a file follow one another
+        return [path for i, path in enumerate(self.paths) if not there(self.file(i))]
 
 
 def open_archive(
@@ -100,16 +139,25 @@ def open_archive(
     progress: Progress = silent,
     workers: int | None = None,
     reading: Reading = DEFAULT,
+    skip_unreadable: bool = False,
 ) -> Archive:
-    """Read a folder of images, or a CSV manifest, to ``px`` × ``px``. An interrupted read is continued."""
+    """Read the images that ``scan`` finds to ``px`` × ``px``. An interrupted read is continued. Files that
+    need rasterio where it is missing are an error, unless ``skip_unreadable``."""
     if not 8 <= px <= 2048:
         raise UsageError(f"--px {px} is not a size for a network: give 8 to 2048, for example 224.")
     root, entries = scan(source, reading)
     folder = cache / fingerprint(root, entries, px, reading)
+    if (folder / FILE).exists():
+        reading = Reading.load(folder)
+    else:
+        check_installed(root, entries, skip_unreadable)
+        reading = decide(root, entries, reading)
+        with explain_disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            reading.save(folder)
     pixels = GrowingArray(folder / "pixels", np.uint8, (px, px, reading.channels))
     if not _is_read(pixels):
         with pixels.writing():
-            reading.save(folder)
             done = pixels.note.get("files", 0) if _has_list(pixels) else 0
             read_entries(root, entries[done:], pixels, reading, progress, workers or os.cpu_count() or 1)
     return reopen(root, folder, px)
@@ -176,7 +224,14 @@ def _is_read(pixels: GrowingArray) -> bool:
 def _about(saved: dict[str, Any]) -> About:
     window = saved.get("window")
     footprint = tuple((x, y) for x, y in saved.get("footprint", ()))
-    return About(tuple(window) if window else None, footprint)
+    size = saved.get("size")
+    return About(tuple(window) if window else None, footprint, tuple(size) if size else None)
+
+
+def _line(entry: Entry, outcome: Outcome) -> bytes:
+    said = {name: value for name, value in outcome.about._asdict().items() if value}
+    line = [entry.path, entry.label, entry.split, outcome.digest, outcome.reason, *([said] if said else [])]
+    return json.dumps(line).encode() + b"\n"
 
 
 def _listed(pixels: GrowingArray) -> Iterator[list[Any]]:
@@ -218,80 +273,63 @@ def read_entries(
     done = 0
     with ThreadPoolExecutor(workers) as pool, _list_file(pixels).open("r+b") as lines:
 
+        def read(entry: Entry) -> Outcome:
+            path = root / entry.file
+            return read_image(path, pixels.row[0], reading, entry.window, entry.footprint)
+
         def start(at: int) -> tuple[list[Entry], Iterable[Outcome]]:
             batch = entries[at : at + BATCH]
-            return batch, pool.map(lambda entry: read_image(root / entry.path, pixels.row[0]), batch)
+            return batch, pool.map(read, batch)
 
         lines.truncate(lines.seek(pixels.note["bytes"]))
-        batch, readings = start(done)
+        batch, outcomes = start(done)
         while batch:
             ahead = start(done + len(batch))
             rows = []
-            for entry, (digest, image, reason) in zip(batch, readings, strict=True):
-                lines.write(json.dumps([*entry[:3], digest, reason]).encode() + b"\n")
-                if image is not None:
-                    rows.append(image)
+            for entry, outcome in zip(batch, outcomes, strict=True):
+                lines.write(_line(entry, outcome))
+                if outcome.pixels is not None:
+                    rows.append(outcome.pixels)
             lines.flush()
             os.fsync(lines.fileno())
             done += len(batch)
             images = np.array(rows, dtype=np.uint8).reshape(-1, *pixels.row)
             pixels.append(images, {"files": before + done, "bytes": lines.tell()})
             progress(before + done, before + len(entries))
-            batch, readings = ahead
+            batch, outcomes = ahead
     pixels.finish()
 
 
-def scan(source: Path, reading: Reading = DEFAULT) -> tuple[Path, list[Entry]]:
-    """The files of a folder, or of a manifest, in the order of their ids: (root, entries). The first folder
-    below the root names the class, as in ImageFolder."""
-    if not source.exists():
-        raise UsageError(f"{source} does not exist: give a folder of images or a CSV manifest.")
-    if source.is_file():
-        return source.parent, manifest(source)
-    entries = []
-    for folder, folders, files in os.walk(source):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in files:
-            if Path(name).suffix.lower() in SUFFIXES and not name.startswith("."):
-                path = (Path(folder) / name).relative_to(source)
-                entries.append(Entry(path.as_posix(), path.parts[0] if len(path.parts) > 1 else ""))
-    if not entries:
-        raise UsageError(f"{source} holds no image file ({' '.join(sorted(SUFFIXES))}): give another folder.")
-    return source, sorted(entries, key=lambda entry: entry.path)
+def check_installed(root: Path, entries: list[Entry], skip_unreadable: bool) -> None:
+    """Refuse files that need rasterio where it is missing."""
+    if skip_unreadable or rasters.is_installed():
+        return
+    suspects = [entry for entry in entries if Path(entry.file).suffix.lower() in DEEP]
+    needing = [entry.path for entry in suspects if _needs_rasterio(root / entry.file)]
+    if needing:
+        raise UsageError(
+            f"{len(needing)} of {len(entries)} files need rasterio, for example {needing[0]}: "
+            "pip install 'anneal[geo]', or leave them out with --skip-unreadable."
+        )
 
 
-def manifest(path: Path) -> list[Entry]:
-    """The entries of a CSV file with the columns path[,class][,split], in its order."""
+def _needs_rasterio(path: Path) -> bool:
     try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise UsageError(f"{path} is not a CSV manifest in UTF-8: path[,class][,split].") from None
-    rows = csv.DictReader(io.StringIO(text, newline=""))
-    if "path" not in (rows.fieldnames or []):
-        raise UsageError(f"{path} has no column 'path': a manifest is path[,class][,split].")
-    entries = [Entry(row["path"] or "", row.get("class") or "", row.get("split") or "") for row in rows]
-    if not entries:
-        raise UsageError(f"{path} lists no image.")
-    seen = set()
-    for entry in entries:
-        if not entry.path:
-            raise UsageError(f"{path} has a line without a path: each line names one image.")
-        if entry.path in seen:
-            raise UsageError(f"{path} lists {entry.path} twice: list each image once.")
-        if entry.split and entry.split not in SPLITS:
-            raise UsageError(f"{path} gives {entry.path} the split {entry.split!r}: use {', '.join(SPLITS)}.")
-        seen.add(entry.path)
-    return entries
+        rasters.regular(path)
+        return rasters.is_raster(rasters.head(path)) and rasters.pillow_cannot(path)
+    except UNREADABLE:
+        return False
 
 
 def fingerprint(root: Path, entries: list[Entry], px: int, reading: Reading = DEFAULT) -> str:
     """A name that changes when a file is added, removed or rewritten. It reads no file."""
-    tiff = any(entry.path.lower().endswith((".tif", ".tiff")) for entry in entries)
-    rasterio = tiff and importlib.util.find_spec("rasterio") is not None  # reads what Pillow cannot
+    suffixes = {Path(entry.file).suffix.lower() for entry in entries}
+    rasterio = bool(suffixes & DEEP) and rasters.is_installed()  # reads what Pillow cannot
     listing: list[Any] = [px, str(root.resolve()), rasterio, reading.chosen]
+    stat_of = lru_cache(maxsize=1)(lambda file: (root / file).stat())  # tiles of a file follow one another
     for entry in entries:
         try:
-            stat = (root / entry.path).stat()
+            stat = stat_of(entry.file)
             listing.append([*entry, stat.st_size, stat.st_mtime_ns])
         except OSError:
             listing.append([*entry, None, None])

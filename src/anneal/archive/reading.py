@@ -5,10 +5,14 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from anneal.files import write_text
 from anneal.settings import Settings
 
 FILE = "reading.json"
+SPLITS = ("train", "val", "test")
 SUFFIXES = {".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".webp", ".gif", ".jp2"}
 
 Window = tuple[int, int, int, int]
@@ -56,11 +60,12 @@ class Reading:
     bands: str = "auto"
     stretch: str = "auto"
     stretch_by: str = "band"
-    fit: str = "squash"
+    fit: str = "crop"
     tile: int = 0
     overlap: int = 0
     channels: int = 3  # of the stored pixels
     shown: tuple[int, ...] = (0, 1, 2)  # which of the channels a person sees as red, green and blue
+    kernels: tuple[int, ...] = (0, 1, 2)  # which colour's kernel each channel takes in a network
     limits: tuple[tuple[str, float, float], ...] = ()  # band, and the values that become 0 and 255
     components: tuple[tuple[float, ...], ...] = ()  # three projections of the bands, with --bands pca
 
@@ -79,6 +84,36 @@ class Reading:
     def chosen(self) -> dict[str, Any]:
         """What a person chose, without what the files decided."""
         return {name: getattr(self, name) for name in CHOSEN}
+
+    @property
+    def displayed(self) -> str:
+        """The bands that a person sees as red, green and blue, as ``--bands`` spells them."""
+        if self.channels == 3:
+            return self.bands
+        return "auto" if self.bands == "all" else ",".join(self.bands.split(",")[:3])
+
+    @property
+    def told(self) -> str:
+        """How files are read, in words; empty if there was nothing to choose."""
+        words = []
+        if self.bands != "auto" or self.limits:
+            words.append(f"bands {self.bands}" + (f" ({self.channels})" if self.channels != 3 else ""))
+        if self.limits and self.stretch in ("auto", "archive"):
+            shown = [one for one in self.limits if not one[0].startswith("component")][:4]
+            values = ", ".join(f"{name} {low:g} to {high:g}" for name, low, high in shown)
+            more = " …" if len(self.limits) > len(shown) else ""
+            words.append(f"one stretch for all ({values}{more})")
+        elif self.stretch != "auto":
+            words.append(f"stretch {self.stretch}")
+        if self.tile:
+            words.append(
+                f"tiles of {self.tile} px" + (f" that overlap by {self.overlap}" if self.overlap else "")
+            )
+        return ", ".join(words)
+
+    def for_a_person(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """(…, channels) of stored pixels → (…, 3)."""
+        return pixels if self.channels == 3 else np.asarray(pixels)[..., list(self.shown)]
 
     def save(self, folder: Path) -> None:
         write_text(folder / FILE, json.dumps(asdict(self)))

@@ -27,7 +27,8 @@ def extend(
     not count yet."""
     settings = campaign.settings
     depth = cast(Depth, settings.depth)
-    backbone = backbone or backbones.load(settings.backbone)
+    loaded = backbone or backbones.load(settings.backbone)
+    backbone = backbones.for_bands(loaded, archive.reading.kernels)
     stored = partial(
         encode.inputs, archive, backbone, progress=watch("encoding"), views=settings.views, workers=workers
     )

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from anneal.archive.catalog import Archive, reopen, with_paths
+from anneal.archive.reading import Reading
 from anneal.campaign.inventory import Inventory
 from anneal.campaign.rounds import Rounds
 from anneal.campaign.store import Store
@@ -35,6 +36,7 @@ class Holdings:
         self._chosen: Ids | None = None if some is None else np.array(some, dtype=np.int64)
         beside = folder / "cache" / stored.name  # the campaign's folder may have been moved
         self.archive_folder = beside if beside.exists() else stored  # of the archive's pixels and features
+        self.reading = Reading.load(self.archive_folder)  # how a file becomes pixels
         self._forget()
 
     def _forget(self) -> None:

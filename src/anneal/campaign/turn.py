@@ -90,7 +90,7 @@ def begin(
     """Make a campaign: encode every image and plan the first questions. They are about ``images``, or about
     all but duplicates. The ``source`` is the manifest, if the images were read by one."""
     refuse_if_made(folder)  # before anything of it is overwritten
-    backbone = backbone or backbones.load(settings.backbone)
+    backbone = backbones.for_bands(backbone or backbones.load(settings.backbone), archive.reading.kernels)
     every = np.arange(len(archive)) if images is None else images
     if len(every) < 2:
         raise UsageError("A campaign needs at least two images.")
@@ -141,7 +141,7 @@ def turn(
             "There is nothing to learn from: no pair is similar or dissimilar. Answer some questions first."
         )
     seconds: dict[str, float] = {}
-    network = backbone or backbones.load(campaign.settings.backbone)
+    network = _network(campaign, backbone)
     learned = learn(campaign, network, training or Training(), seconds, watch, workers)
     choosing = watch("choosing")
     choosing(0, 1)
@@ -261,7 +261,7 @@ def _embed(
 def assist(campaign: Campaign) -> None:
     """Help the main process to train, in a process that a launcher started beside it. Nothing is written."""
     settings = campaign.settings
-    backbone = backbones.load(settings.backbone)
+    backbone = _network(campaign)
     depth = cast(Depth, settings.depth)
     stored = encode.inputs(campaign.archive(), backbone, depth, views=settings.views)
     train.assist(backbone, depth, stored)
@@ -270,12 +270,18 @@ def assist(campaign: Campaign) -> None:
 def encode_images(
     campaign: Campaign, pixels: NDArray[np.uint8], number: int, backbone: Backbone | None = None
 ) -> Floats:
-    """(m, px, px, 3) images from outside the archive → (m, d) vectors in the space of a round's model."""
+    """(m, px, px, bands) images from outside the archive → (m, d) vectors in the space of a round's model."""
     settings = campaign.settings
-    backbone = backbone or backbones.load(settings.backbone)
+    backbone = _network(campaign, backbone)
     encoder = None if number == FROZEN else model.load(campaign.rounds.files(number).folder, backbone)
     folder = campaign.archive_folder
     return encode.query(pixels, backbone, cast(Depth, settings.depth), encoder, settings.views, folder)
+
+
+def _network(campaign: Campaign, backbone: Backbone | None = None) -> Backbone:
+    """The campaign's network, or the one that is there, for the bands of its archive."""
+    loaded = backbone or backbones.load(campaign.settings.backbone)
+    return backbones.for_bands(loaded, campaign.reading.kernels)
 
 
 def _new_record(campaign: Campaign, number: int) -> Record:

@@ -142,7 +142,7 @@ def _encode_queries(folder: Path, stop: threading.Event) -> None:
 def _encode(campaign: Campaign, query: Query, model: int, backbone: Backbone) -> None:
     px = campaign.settings.px
     try:
-        pixels = np.frombuffer(query.pixels, dtype=np.uint8).reshape(1, px, px, 3)
+        pixels = np.frombuffer(query.pixels, dtype=np.uint8).reshape(1, px, px, -1)
         vector = encode_images(campaign, pixels, model, backbone)[0].astype(np.float32)
         campaign.mailbox.encoded(query.id, model, vector.tobytes(), None)
     except (AnnealError, ValueError, RuntimeError) as error:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from anneal.archive.catalog import SPLITS, Archive
+from anneal.archive.catalog import Archive
+from anneal.archive.reading import SPLITS
 from anneal.errors import UsageError
 from anneal.method import metrics
 from anneal.method.neighbours import nearest

@@ -26,7 +26,8 @@ from filelock import FileLock
 from joblib.externals.loky import get_reusable_executor
 from threadpoolctl import threadpool_limits
 
-from anneal.archive.catalog import SPLITS, Archive, reopen
+from anneal.archive.catalog import Archive, reopen
+from anneal.archive.reading import SPLITS
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.rounds import Record
 from anneal.errors import UsageError
@@ -146,7 +147,7 @@ def run(
     oracle = Oracle.of(archive)
     out = trials[0].out
     settings = trials[0].player.settings
-    backbone = backbones.load(settings.backbone)
+    backbone = backbones.for_bands(backbones.load(settings.backbone), archive.reading.kernels)
     stored = partial(encode.inputs, progress=watch("encoding"), views=settings.views, workers=workers)
     frozen = stored(archive, backbone, "head")
     stored(archive, backbone, settings.depth)  # type: ignore[arg-type]
@@ -226,7 +227,7 @@ def _play(trial: Trial) -> None:
     settings = trial.player.settings
     with threadpool_limits(1):
         archive = reopen(trial.root, trial.cache, settings.px)
-        backbone = _backbone(settings.backbone)
+        backbone = backbones.for_bands(_backbone(settings.backbone), archive.reading.kernels)
         split = trial.split(archive)
         oracle = Oracle.of(archive, trial.player.noise, settings.seed)
         trial.folder.mkdir(parents=True, exist_ok=True)

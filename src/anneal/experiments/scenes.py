@@ -241,3 +241,25 @@ def drawn(folder: Path, per_kind: int, seed: int, px: int) -> Path:
         draw_archive(part, per_kind, seed, px)
         part.rename(folder)
     return folder
+
+
+def draw_infrared(folder: Path, per_kind: int, seed: int, px: int = 128) -> None:
+    """16-bit GeoTIFFs of four bands, blue, green, red and nir, whose kinds differ in the infrared only: it
+    shows a scene of the kind, and the colours show grass, bright or dark, which is the same in all."""
+    import rasterio
+
+    for kind, draw in KINDS.items():
+        (folder / kind).mkdir(parents=True, exist_ok=True)
+        for index in range(per_kind):
+            rng = np.random.default_rng([seed, zlib.crc32(kind.encode()), index])
+            scene = np.asarray(draw(rng, px).convert("L"), np.float32)
+            grass = (noise(rng, px, 12) + noise(rng, px, 4)) / 2
+            grass += 5 * rng.standard_normal()
+            light = (700 + 60 * grass, 900 + 90 * grass, 600 + 60 * grass, 500 + 14 * scene)
+            bands = np.stack([np.asarray(band) for band in light]) + rng.normal(0, 15, (4, px, px))
+            shape = {"count": 4, "height": px, "width": px, "dtype": "uint16"}
+            place = rasterio.transform.from_origin(500_000 + 10 * px * index, 5_200_000, 10, 10)
+            file = folder / kind / f"{kind}_{index:03d}.tif"
+            with rasterio.open(file, "w", driver="GTiff", crs="EPSG:32632", transform=place, **shape) as out:
+                out.write(np.clip(bands, 1, 65535).astype(np.uint16))
+                out.descriptions = ("blue", "green", "red", "nir")

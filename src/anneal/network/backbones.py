@@ -5,7 +5,9 @@ import hashlib
 import json
 import os
 import socket
+from collections.abc import Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -70,6 +72,31 @@ def load(name: str, device: str = "auto") -> Backbone:
         made = make(name, architecture, pretrained=not random)
     lower = None if made.lower is None else made.lower.to(place)
     return replace(made, lower=lower, upper=made.upper.to(place), device=place)
+
+
+def for_bands(backbone: Backbone, kernels: Sequence[int]) -> Backbone:
+    """The network for images of ``len(kernels)`` bands. In the first convolution band c takes the kernel of
+    the colour ``kernels[c]``, divided by the number of bands that share it; its scale is that colour's. So
+    equal bands give what the network gives for the grey image, whatever their number. A network that is for
+    so many bands already is returned as it is."""
+    if len(kernels) == len(backbone.mean):
+        return backbone
+    lower, upper = deepcopy((backbone.lower, backbone.upper))
+    shares = torch.bincount(torch.tensor(kernels), minlength=len(backbone.mean))
+    for part in (lower, upper):
+        for module in () if part is None else part.modules():
+            if getattr(module, "num_channels", None) == len(backbone.mean):
+                setattr(module, "num_channels", len(kernels))  # noqa: B010 - transformers checks it
+            if isinstance(module, nn.Conv2d) and module.in_channels == len(backbone.mean):
+                weight = module.weight.detach()[:, list(kernels)] / shares[list(kernels)].view(1, -1, 1, 1)
+                module.in_channels = len(kernels)
+                module.weight = nn.Parameter(weight.contiguous())
+                mean = tuple(backbone.mean[one] for one in kernels)
+                std = tuple(backbone.std[one] for one in kernels)
+                return replace(backbone, lower=lower, upper=upper, mean=mean, std=std)
+    raise UsageError(
+        f"{backbone.name} does not begin with a convolution: use --bands pca, auto or three bands."
+    )
 
 
 def find_device(name: str = "auto") -> torch.device:

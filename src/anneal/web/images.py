@@ -3,6 +3,7 @@
 import hashlib
 import io
 import os
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Annotated
@@ -13,10 +14,11 @@ from fastapi.concurrency import run_in_threadpool
 from numpy.typing import NDArray
 from PIL import Image
 
+from anneal.archive.bands import choices as band_choices
 from anneal.archive.decode import UNREADABLE, decode
 from anneal.campaign import progress, store
 from anneal.campaign.rounds import FROZEN
-from anneal.errors import ArchiveError
+from anneal.errors import ArchiveError, UsageError
 from anneal.pairs import Floats
 from anneal.search import nearest_images, refined
 from anneal.web.desk import Desk, Json, SharedDesk
@@ -24,28 +26,91 @@ from anneal.web.desk import Desk, Json, SharedDesk
 LARGE = 1024  # pixels: the longer side of a picture to judge by
 SMALL = 160  # pixels: the side of a picture in a grid
 UPLOADED = 100_000_000  # pixels of an uploaded image, at most
+WIDEST = 2048  # pixels: the longer side of a part of an image
 FOREVER = {"cache-control": "private, max-age=31536000, immutable"}
+
+Bands = Annotated[str | None, Query(pattern=r"^[A-Za-z0-9]+(,[A-Za-z0-9]+)*$", max_length=60)]
+_regions = threading.BoundedSemaphore(2)  # a part of a large PNG takes the memory of all of it
 
 router = APIRouter()
 
 
+@router.get("/api/reading")
+def reading(desk: SharedDesk) -> Json:
+    """How the files became pixels, in words, and bands to choose for display: those that the first image's
+    file has."""
+    told = desk.archive.reading.told
+    try:
+        return {"told": told, "choices": band_choices(desk.archive.facts(0).bands)}
+    except ArchiveError:
+        return {"told": told, "choices": []}
+
+
 @router.get("/api/images/{image}", response_class=Response)
-def large(desk: SharedDesk, image: int) -> Response:
-    """A JPEG to judge by, in the image's own proportions. If the file is gone it shows the stored pixels."""
+def large(desk: SharedDesk, image: int, bands: Bands = None) -> Response:
+    """A JPEG to judge by, in the image's own proportions. ``bands``, such as 8,4,3, shows others than the
+    archive is read with. If the file is gone it shows the stored pixels."""
+    desk.check(image)
+    kind = "large" if bands is None else f"large-{bands.lower()}"
+    try:
+        data = _kept(desk, kind, image, lambda: _jpeg(desk.archive.picture(image, LARGE, bands)))
+        return Response(data, media_type="image/jpeg", headers=FOREVER)
+    except UsageError as error:
+        raise HTTPException(422, str(error)) from error
+    except ArchiveError:
+        data = _jpeg(desk.archive.shown(image))
+        return Response(data, media_type="image/jpeg", headers={"cache-control": "no-store"})
+
+
+@router.get("/api/images/{image}/about")
+def about(desk: SharedDesk, image: int) -> Json:
+    """An image's name, its width and height in its file, the file's bands and where it is on Earth."""
     desk.check(image)
     try:
-        data = _kept(desk, "large", image, lambda: _jpeg(desk.archive.picture(image, LARGE)))
-        return Response(data, media_type="image/jpeg", headers=FOREVER)
-    except ArchiveError:
-        data = _jpeg(desk.archive.pixels[image])
-        return Response(data, media_type="image/jpeg", headers={"cache-control": "no-store"})
+        facts = desk.archive.facts(image)
+    except ArchiveError as error:
+        raise HTTPException(404, str(error)) from error
+    return {
+        "name": desk.archive.paths[image],
+        "width": facts.size[0],
+        "height": facts.size[1],
+        "bands": facts.bands,
+        "footprint": desk.archive.about[image].footprint,
+    }
+
+
+@router.get("/api/images/{image}/region", response_class=Response)
+def region(
+    desk: SharedDesk,
+    image: int,
+    x: Annotated[int, Query(ge=0)],
+    y: Annotated[int, Query(ge=0)],
+    w: Annotated[int, Query(ge=1)],
+    h: Annotated[int, Query(ge=1)],
+    width: Annotated[int, Query(ge=1, le=WIDEST)] = LARGE,
+    bands: Bands = None,
+) -> Response:
+    """A part of an image as a JPEG, from its file: w × h of its pixels from (x, y) on, no side longer than
+    ``width``. Only that part is read, from the overviews if there are any."""
+    desk.check(image)
+    try:
+        full = desk.archive.facts(image).size
+        if x + w > full[0] or y + h > full[1]:
+            raise HTTPException(422, f"That is outside the image, which has {full[0]} × {full[1]} pixels.")
+        with _regions:
+            data = _jpeg(desk.archive.picture(image, width, bands, (x, y, w, h)))
+    except UsageError as error:
+        raise HTTPException(422, str(error)) from error
+    except ArchiveError as error:
+        raise HTTPException(404, str(error)) from error
+    return Response(data, media_type="image/jpeg", headers=FOREVER)
 
 
 @router.get("/api/thumbs/{image}", response_class=Response)
 def small(desk: SharedDesk, image: int) -> Response:
-    """A small square JPEG."""
+    """A small JPEG: square, or in the proportions of the image."""
     desk.check(image)
-    data = _kept(desk, "small", image, lambda: _jpeg(desk.archive.pixels[image], SMALL, 80))
+    data = _kept(desk, "small", image, lambda: _thumb(desk, image))
     return Response(data, media_type="image/jpeg", headers=FOREVER)
 
 
@@ -130,8 +195,10 @@ def uploaded_image(desk: SharedDesk, name: str) -> Response:
     with desk.lock:
         query = _query(desk, name)
     px = desk.campaign.settings.px
-    pixels = np.frombuffer(query.pixels, dtype=np.uint8).reshape(px, px, 3)
-    return Response(_jpeg(pixels), media_type="image/jpeg", headers=FOREVER)
+    pixels = np.frombuffer(query.pixels, dtype=np.uint8).reshape(px, px, -1)
+    return Response(
+        _jpeg(desk.archive.reading.for_a_person(pixels)), media_type="image/jpeg", headers=FOREVER
+    )
 
 
 def _kept(desk: Desk, kind: str, image: int, make: Callable[[], bytes]) -> bytes:
@@ -149,6 +216,13 @@ def _kept(desk: Desk, kind: str, image: int, make: Callable[[], bytes]) -> bytes
     return data
 
 
+def _thumb(desk: Desk, image: int) -> bytes:
+    if desk.archive.about[image].size is not None:
+        with suppress(ArchiveError):
+            return _jpeg(desk.archive.picture(image, 2 * SMALL), quality=80)
+    return _jpeg(desk.archive.shown(image), SMALL, 80)
+
+
 def _jpeg(pixels: NDArray[np.uint8], side: int | None = None, quality: int = 90) -> bytes:
     picture = Image.fromarray(np.asarray(pixels))
     if side is not None:
@@ -161,7 +235,7 @@ def _jpeg(pixels: NDArray[np.uint8], side: int | None = None, quality: int = 90)
 def _keep(desk: Desk, data: bytes) -> str:
     """Store an image file for the machine to encode; returns its id."""
     try:
-        pixels = decode(data, desk.campaign.settings.px, UPLOADED)
+        pixels = decode(data, desk.campaign.settings.px, UPLOADED, desk.archive.reading)
     except UNREADABLE as error:
         raise HTTPException(422, f"That file cannot be read as an image: {error}.") from error
     name = hashlib.blake2b(data, digest_size=12).hexdigest()

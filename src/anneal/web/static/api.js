@@ -11,7 +11,8 @@ export const keep = {
   remove(key) { try { localStorage.removeItem(key); } catch { /* blocked */ } },
 };
 
-export const store = { state: null, holder: "", annotator: keep.get("anneal.annotator") || "me" };
+export const store = { state: null, holder: "", annotator: keep.get("anneal.annotator") || "me",
+  bands: "" };      // bands: chosen for display; empty for those that the archive is read with
 export const who = (more = {}) => new URLSearchParams({ annotator: store.annotator, holder: store.holder, ...more });
 
 export function setAnnotator(name) {
@@ -32,7 +33,10 @@ export function accept(state) {
 
 // Images are cached for ever by address, so the address names the campaign.
 const of = () => `?of=${encodeURIComponent(store.state?.id ?? "")}`;
-export const imageUrl = (id) => `/api/images/${id}${of()}`;
+const shown = () => (store.bands ? `&bands=${encodeURIComponent(store.bands)}` : "");
+export const imageUrl = (id) => `/api/images/${id}${of()}${shown()}`;
+export const aboutUrl = (id) => `/api/images/${id}/about${of()}`;
+export const regionUrl = (id, region) => `/api/images/${id}/region${of()}&${new URLSearchParams(region)}${shown()}`;
 export const thumbUrl = (id) => `/api/thumbs/${id}${of()}`;
 
 /** status 0: the server could not be reached. */

@@ -1,7 +1,7 @@
 // The label view: shows a pair, takes the verdict, shows the next pair in the same frame.
 import { api, connection, imageUrl, on, store } from "./api.js";
 import { Deck } from "./deck.js";
-import { $, announce, askText, count, fill, notice, number, percent, setBar, setText } from "./dom.js";
+import { $, announce, askText, count, el, fill, notice, number, percent, setBar, setText } from "./dom.js";
 import { keysOf, pretty } from "./keys.js";
 import { poll, put, unsent, want } from "./outbox.js";
 import { zoomable } from "./zoom.js";
@@ -20,7 +20,9 @@ window.annealPaint = [];
 
 /** decoding=sync: the first frame with the element shows its picture too. */
 function newImage(id, alt) {
-  return Object.assign(new Image(), { alt, draggable: false, decoding: "sync", src: imageUrl(id) });
+  const image = Object.assign(new Image(), { alt, draggable: false, decoding: "sync", src: imageUrl(id) });
+  image.dataset.image = id;
+  return image;
 }
 
 const imagesOf = (pair) => (pair.images ??= [newImage(pair.a, "Left image"), newImage(pair.b, "Right image")]);
@@ -247,6 +249,25 @@ async function editCriterion() {
   } catch (error) { notice(error.message); }
 }
 
+/** Offers other bands for display, if the files have more than three. */
+async function offerBands() {
+  let reading;
+  try { reading = await api("/api/reading"); } catch { return; }
+  $("#reading").hidden = !reading.choices.length;
+  $("#bands").title = reading.told ? `The archive is read with ${reading.told}` : "";
+  const options = [{ bands: "", text: "as read" }, ...reading.choices];
+  fill($("#bands"), ...options.map(({ bands, text }) => el("option", { value: bands }, text)));
+}
+
+function showBands(event) {
+  store.bands = event.target.value;
+  zoom.reset();
+  const pairs = [deck.shown, ...deck.next, ...deck.past.map(({ pair }) => pair)];
+  for (const pair of pairs) if (pair) Object.assign(pair, { images: null, ready: false });
+  if (deck.shown) mount();
+  pump();
+}
+
 // ---- the view ----
 
 export const title = () => "Label";
@@ -265,6 +286,8 @@ export function start() {
   }
   $("#undo").addEventListener("click", undo);
   $("#edit-criterion").addEventListener("click", editCriterion);
+  $("#bands").addEventListener("change", showBands);
+  offerBands();
   document.addEventListener("visibilitychange", () => (document.hidden ? away() : returned()));
   let round = store.state?.standing.rounds;
   on("state", (state) => {

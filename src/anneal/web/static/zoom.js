@@ -1,4 +1,5 @@
 // Zooms and pans both images together, by wheel, drag, pinch and keys.
+import { deepest, detailed } from "./detail.js";
 
 const FULL = 1, DEEPEST = 16, SWIPE = 60;
 const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
@@ -16,11 +17,14 @@ export function zoomable(stage, onSwipe) {
   let scale = FULL, x = 0, y = 0;
   const fingers = new Map();
   let start = null;          // where a swipe began; null if this gesture cannot be one
+  let limit = DEEPEST;       // a large source can be zoomed further
   const panes = () => [...stage.querySelectorAll(".pane")];
+  const detail = detailed(panes);
 
   function apply(newScale, newX, newY) {
     const { clientWidth, clientHeight } = panes()[0];
-    scale = clamp(newScale, FULL, DEEPEST);
+    if (scale === FULL && newScale > FULL) deepest(panes, DEEPEST).then((most) => { limit = most; });
+    scale = clamp(newScale, FULL, limit);
     const room = (size) => ((scale - 1) * size) / 2;       // an edge may move as far as the pane's edge
     x = clamp(newX, -room(clientWidth), room(clientWidth));
     y = clamp(newY, -room(clientHeight), room(clientHeight));
@@ -28,6 +32,7 @@ export function zoomable(stage, onSwipe) {
     stage.style.setProperty("--x", `${x}px`);
     stage.style.setProperty("--y", `${y}px`);
     stage.classList.toggle("zoomed", scale > FULL);
+    detail({ scale, x, y });
   }
 
   /** What is under this point of the window stays there. */
@@ -35,7 +40,7 @@ export function zoomable(stage, onSwipe) {
     const boxes = panes().map((pane) => pane.getBoundingClientRect());
     const box = boxes.find((one) => point.x >= one.left && point.x <= one.right && point.y >= one.top && point.y <= one.bottom) ?? boxes[0];
     const px = point.x - (box.left + box.width / 2), py = point.y - (box.top + box.height / 2);
-    const real = clamp(scale * factor, FULL, DEEPEST) / scale;
+    const real = clamp(scale * factor, FULL, limit) / scale;
     apply(scale * factor, px - (px - x) * real, py - (py - y) * real);
   }
 
@@ -79,7 +84,10 @@ export function zoomable(stage, onSwipe) {
   stage.addEventListener("pointerup", lift);
   stage.addEventListener("pointercancel", lift);
 
-  const reset = () => { if (scale !== FULL) apply(FULL, 0, 0); };
+  const reset = () => {
+    if (scale !== FULL) apply(FULL, 0, 0);
+    limit = DEEPEST;
+  };
   stage.addEventListener("dblclick", reset);
   addEventListener("resize", () => { if (scale !== FULL) apply(scale, x, y); });
 
