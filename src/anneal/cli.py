@@ -111,10 +111,8 @@ def init(
     if use_classes:
         made.label((i, label) for i, label in enumerate(images.labels) if label)
     describe(images, campaign)
-    if len(made.retired()):
-        out.print(
-            f"{len(made.retired())} images are left out: another one shows the same (anneal duplicates)."
-        )
+    if twice := len(made.retired()):
+        out.print(f"{twice} images are left out: others show the same. anneal duplicates lists them.")
     out.print(f"[bold]{campaign}[/] is ready. Answer questions in the browser:")
     out.print(f"  anneal label --campaign {campaign}")
     out.print("Search works already, and gets better with every round:")

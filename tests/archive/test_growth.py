@@ -175,7 +175,9 @@ def look(archive: Archive, noted: dict[str, Stat] | None = None) -> Changes:
     scanned = scan_sources(archive.root, ["."], Reading(), Path("nowhere"))
     unread = [path for path, _ in archive.skipped]
     now = stats(archive.root, scanned)
-    return compare(held(archive, []), unread, noted or {}, now, lambda file: digest_of(archive.root / file))
+    return compare(
+        held(archive, [], {}), unread, noted or {}, now, lambda file: digest_of(archive.root / file)
+    )
 
 
 def test_a_reader_that_was_killed_leaves_an_archive_that_opens(photos: Path, tmp_path: Path) -> None:

@@ -16,11 +16,11 @@ import pytest
 from PIL import Image
 from tiny import SETTINGS, SHRUNK, answer_truly, pattern_archive
 
+from anneal.archive import growth
 from anneal.archive.catalog import open_archive
 from anneal.archive.growth import Changes
 from anneal.archive.pixels import GrowingArray
 from anneal.campaign import duplicates, extend, heldout, progress, turn
-from anneal.campaign import rounds as rounds_module
 from anneal.campaign import update as update_module
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.inventory import Inventory, Reason, Retired
@@ -349,10 +349,10 @@ POINTS: list[tuple[Any, str, int, int]] = [
     (Inventory, "move", 1, 60),  # inside a transaction
     (update_module, "_note_changes", 1, 60),
     (GrowingArray, "append", 1, 60),  # one batch of pixels is on disk
-    (update_module.growth, "read_new", 1, 60),
+    (growth, "read_new", 1, 60),
     (encode, "_block", 1, 60),
     (GrowingArray, "finish", 1, 60),  # the features are complete, the vectors are not
-    (rounds_module.os, "posix_fallocate", 2, 60),  # one model has longer vectors, one has not
+    (os, "posix_fallocate", 2, 60),  # one model has longer vectors, one has not
     (duplicates, "find", 1, 60),
     (update_module, "_take_in", 1, 72),  # the new images count, and were not planned with
     (heldout, "again", 1, 72),

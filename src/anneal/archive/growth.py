@@ -20,8 +20,6 @@ from anneal.archive.reading import Entry, Reading, file_of
 from anneal.errors import ArchiveError
 from anneal.watch import Progress, silent
 
-DIGITS = 32  # of a file's digest
-
 
 class Stat(NamedTuple):
     """By which a file is known to be unchanged without being read."""
@@ -58,13 +56,20 @@ def files_of(archive: Archive) -> list[str]:
     return [file_of(path, known.window) for path, known in about]
 
 
-def held(archive: Archive, gone: Iterable[int]) -> list[Held]:
-    """The images of an archive by their files, in the order of their ids. The digest of a tile begins with
-    that of its file."""
+def tiled(archive: Archive) -> list[str]:
+    """The files that were cut into tiles, in order."""
+    about = zip(files_of(archive), archive.about, strict=True)
+    return list(dict.fromkeys(file for file, known in about if known.window is not None))
+
+
+def held(archive: Archive, gone: Iterable[int], digests: Mapping[str, str]) -> list[Held]:
+    """The images of an archive by their files, in the order of their ids. ``digests`` are those of tiled
+    files: a tile's own is of its pixels."""
     retired = set(gone)
     ids: dict[tuple[str, str, bool], list[int]] = defaultdict(list)
-    for i, (file, digest) in enumerate(zip(files_of(archive), archive.digests, strict=True)):
-        ids[file, digest[:DIGITS], i in retired].append(i)
+    for i, file in enumerate(files_of(archive)):
+        digest = archive.digests[i] if archive.about[i].window is None else digests.get(file, "")
+        ids[file, digest, i in retired].append(i)
     return [Held(file, digest, tuple(some), back) for (file, digest, back), some in ids.items()]
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from anneal.archive import thumbnails
 from anneal.archive.catalog import Archive
-from anneal.archive.growth import files_of, stats
+from anneal.archive.growth import digest_of, files_of, stats, tiled
 from anneal.campaign.evidence import Evidence, GrowingEvidence, answers_of, label_pairs
 from anneal.campaign.holdings import Holdings
 from anneal.campaign.inventory import Inventory, Near, Retired
@@ -102,7 +102,8 @@ class Campaign(Holdings):
                 store.add_heldout(heldout)
             store.set(id=uuid.uuid4().hex, archive=where, size=len(archive))
             store.set(sources=[source], compared=0 if near is None else len(archive))
-            inventory.note_files(stats(root, files_of(archive)))
+            digests = {file: digest_of(root / file) for file in tiled(archive)}
+            inventory.note_files(stats(root, files_of(archive)), digests)
             inventory.retire(duplicates or {})
             inventory.add_near(near or [])
             everything = len(images) == len(archive)

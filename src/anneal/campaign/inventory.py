@@ -78,10 +78,14 @@ class Inventory:
         rows = self._db.execute("SELECT path, size, mtime FROM files")
         return {path: Stat(size, mtime) for path, size, mtime in rows}
 
-    def note_files(self, files: Mapping[str, Stat]) -> None:
-        rows = [(path, *stat) for path, stat in files.items()]
+    def digests(self) -> dict[str, str]:
+        """The hash of each file that was cut into tiles: those of the tiles are of their pixels."""
+        return dict(self._db.execute("SELECT path, digest FROM files WHERE digest IS NOT NULL").fetchall())
+
+    def note_files(self, files: Mapping[str, Stat], digests: Mapping[str, str]) -> None:
+        rows = [(path, *stat, digests.get(path)) for path, stat in files.items()]
         with self._store.transaction():
-            self._db.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?)", rows)
+            self._db.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", rows)
 
     def near(self) -> list[Near]:
         rows = self._db.execute("SELECT a, b, similarity, correlation FROM near ORDER BY a, b")

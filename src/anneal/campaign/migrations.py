@@ -98,7 +98,10 @@ def _version_3(db: sqlite3.Connection) -> None:
 def _growth(db: sqlite3.Connection) -> None:
     """An archive may grow: what each file was like, and what became of images."""
     statements = """
-        CREATE TABLE files (path TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime INTEGER NOT NULL) STRICT;
+        CREATE TABLE files (
+            path TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime INTEGER NOT NULL,
+            digest TEXT -- of a file that was cut into tiles
+        ) STRICT;
         CREATE TABLE moved (image INTEGER PRIMARY KEY, path TEXT NOT NULL) STRICT;
         CREATE TABLE retired (
             image INTEGER PRIMARY KEY, reason TEXT NOT NULL, of INTEGER, at REAL NOT NULL

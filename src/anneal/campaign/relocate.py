@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 
 from anneal.archive import growth
-from anneal.archive.growth import DIGITS
 from anneal.campaign.campaign import Campaign
 from anneal.errors import UsageError
 
@@ -62,9 +61,11 @@ def _there(campaign: Campaign, new: Path, names: dict[int, str]) -> dict[int, st
 
 def _same_bytes(campaign: Campaign, new: Path, there: dict[int, str]) -> bool:
     """Whether most of a sample of the files have the bytes that were read."""
-    digests = campaign.archive().digests
+    archive = campaign.archive()
+    digests = {one.file: one.digest for one in growth.held(archive, [], campaign.inventory.digests())}
+    files = growth.files_of(archive)
     sample = list(there.items())[:: max(len(there) // SAMPLE, 1)]
-    same = [growth.digest_of(new / name) == digests[image][:DIGITS] for image, name in sample]
+    same = [growth.digest_of(new / name) == digests[files[image]] for image, name in sample]
     return sum(same) >= ENOUGH * len(same)
 
 

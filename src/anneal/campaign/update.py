@@ -85,7 +85,6 @@ def update(
     archive = _so_far(campaign)
     unread = len(archive.skipped)
     changes, entries = _look(campaign, archive, watch)
-    _note_changes(campaign, archive, changes)
     if entries or len(archive) > campaign.size:  # a stopped update has read some
         growth.read_new(archive, entries, watch("reading"))
         archive = _so_far(campaign)
@@ -99,7 +98,6 @@ def update(
         from anneal.campaign import extend
 
         extend.settle(campaign, watch, workers)
-    campaign.inventory.note_files(changes.seen)
     report = Report(
         new,
         len(changes.changed),
@@ -140,22 +138,21 @@ def _so_far(campaign: Campaign) -> Archive:
 
 
 def _look(campaign: Campaign, archive: Archive, watch: Watch) -> tuple[Changes, list[Entry]]:
-    """What has happened to the files, and what there is to read."""
+    """What has happened to the files, which is noted, and what there is to read."""
     scanned = growth.scan_sources(archive.root, _sources(campaign), archive.reading, campaign.folder)
     gone = [i for i, one in campaign.inventory.retired().items() if one.reason in GONE]
     looking = watch("looking")
-    hashed = 0
+    hashed: dict[str, str] = {}
 
     def digest(file: str) -> str:
-        nonlocal hashed
-        hashed += 1
-        looking(min(hashed, len(scanned)), len(scanned))
-        return growth.digest_of(archive.root / file)
+        looking(len(hashed), len(scanned))
+        hashed[file] = growth.digest_of(archive.root / file)
+        return hashed[file]
 
     files = growth.files_of(archive)
     suffixes = {i: path[len(file) :] for i, (path, file) in enumerate(zip(archive.paths, files, strict=True))}
     changes = growth.compare(
-        growth.held(archive, gone),
+        growth.held(archive, gone, campaign.inventory.digests()),
         [path for path, _ in archive.skipped],
         campaign.inventory.files(),
         growth.stats(archive.root, scanned),
@@ -163,6 +160,10 @@ def _look(campaign: Campaign, archive: Archive, watch: Watch) -> tuple[Changes, 
         suffixes,
     )
     looking(1, 1)
+    cut = {file: hashed[file] for file in changes.seen if scanned[file][0].window is not None}
+    with campaign.transaction():
+        _note_changes(campaign, archive, changes)
+        campaign.inventory.note_files(changes.seen, cut)  # before they are read: then may come other bytes
     return changes, [entry for file in changes.new for entry in scanned[file]]
 
 
@@ -174,12 +175,12 @@ def _note_changes(campaign: Campaign, archive: Archive, changes: Changes) -> Non
     if not became:
         return
     # Their paths are those of other images now: a path names one image.
-    left = {i: f"{archive.paths[i]}~{i}" for i in changes.changed}
-    with campaign.transaction():
-        campaign.inventory.move({**changes.moved, **left})
-        duplicates.settle(campaign, archive, became)
-        campaign.store.set(settled=False)
-        campaign.store.note_growth()
+    files = growth.files_of(archive)
+    left = {i: f"{files[i]}~{i}{archive.paths[i][len(files[i]) :]}" for i in changes.changed}
+    campaign.inventory.move({**changes.moved, **left})
+    duplicates.settle(campaign, archive, became)
+    campaign.store.set(settled=False)
+    campaign.store.note_growth()
 
 
 def _compare(campaign: Campaign, archive: Archive, watch: Watch) -> list[Near]:
