@@ -120,10 +120,7 @@ def _names(campaign: Campaign, known: Known) -> dict[int, str]:
     labels: dict[int, Counter[str]] = {}
     for image, label in campaign.store.labels().items():
         labels.setdefault(int(known.group[image]), Counter())[label] += 1
-    names = {
-        group: max(sorted(found), key=lambda label, found=found: found[label])  # type: ignore[misc]
-        for group, found in labels.items()
-    }
+    names = {group: found.most_common(1)[0][0] for group, found in labels.items()}
     given = {int(known.group[image]): name for _, image, name in campaign.store.names()}
     return {**names, **{group: name for group, name in given.items() if name}}
 
