@@ -1,7 +1,7 @@
 """How sure a predicted group is, and how often it is right, on images whose classes are known.
 
-    anneal simulate UCMerced/ --strategy place --per-round 60 --rounds 10 --out runs/ucm
-    python bench/classes.py runs/ucm/trials/place-0 [...]
+    anneal simulate UCMerced/ --strategy place --per-round 60 --rounds 3 --seed 5 --trials 2 --out runs/ucm
+    python bench/classes.py runs/ucm/trials/place-0 runs/ucm/trials/place-1
 
 A group counts as the commonest class of its settled images. The last column of a row is the number of images.
 """

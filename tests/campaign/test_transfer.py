@@ -178,7 +178,7 @@ def state(campaign: Campaign) -> dict[str, object]:
     def named(rows: list[Row]) -> list[tuple[object, ...]]:
         shown = []
         for row in rows:
-            about = {**vars(row), "pair": frozenset((digests[row.a], digests[row.b]))}
+            about = {**vars(row), "pair": sorted((digests[row.a], digests[row.b]))}
             shown.append(tuple(about[name] for name in about if name not in ("a", "b", "id", "undoes")))
         return shown
 

@@ -19,7 +19,7 @@ from anneal.campaign.store import Purpose, Row
 from anneal.errors import UsageError
 from anneal.method.predict import NO_CLASS, predict
 from anneal.method.relations import Known, full
-from anneal.pairs import UNKNOWN, Floats, Ids, Verdict
+from anneal.pairs import UNKNOWN, Answers, Floats, Ids, Pairs, Verdict
 from anneal.watch import Progress, silent
 
 LONGEST = 200  # letters of a name
@@ -120,10 +120,7 @@ def _names(campaign: Campaign, known: Known) -> dict[int, str]:
     labels: dict[int, Counter[str]] = {}
     for image, label in campaign.store.labels().items():
         labels.setdefault(int(known.group[image]), Counter())[label] += 1
-    names = {
-        group: max(sorted(found), key=lambda label, found=found: found[label])  # type: ignore[misc]
-        for group, found in labels.items()
-    }
+    names = {group: found.most_common(1)[0][0] for group, found in labels.items()}
     given = {int(known.group[image]): name for _, image, name in campaign.store.names()}
     return {**names, **{group: name for group, name in given.items() if name}}
 
@@ -222,22 +219,13 @@ def split_off(campaign: Campaign, images: Sequence[int], annotator: str = "me") 
 
 
 def _connected(images: list[int], rows: Iterable[Row]) -> list[list[int]]:
-    """The images in sets that these answers connect, the largest first."""
+    """The images in sets that these similar answers connect, the largest first."""
     place = {image: i for i, image in enumerate(images)}
-    found = list(range(len(images)))
-
-    def root(i: int) -> int:
-        while found[i] != i:
-            found[i] = found[found[i]]
-            i = found[i]
-        return i
-
-    for row in rows:
-        if row.a in place:
-            found[root(place[row.a])] = root(place[row.b])
+    pairs = Pairs.from_list((place[row.a], place[row.b]) for row in rows if row.a in place)
+    similar = Answers.of(pairs, [Verdict.SIMILAR] * len(pairs))
     parts: dict[int, list[int]] = {}
-    for i, image in enumerate(images):
-        parts.setdefault(root(i), []).append(image)
+    for image, group in zip(images, full(len(images), similar).relations.group.tolist(), strict=True):
+        parts.setdefault(group, []).append(image)
     return sorted(parts.values(), key=lambda part: (-len(part), part[0]))
 
 

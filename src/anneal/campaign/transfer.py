@@ -74,7 +74,7 @@ def read_answers(campaign: Campaign, file: Path) -> int:
     """Add every line, all of them or none; returns how many are new. What is there already is not added
     again."""
     lines = list(_lines(file))
-    if any("source" in line for _, line in lines):
+    if any(line.get("source") in ("implied", "held-out") for _, line in lines):
         raise UsageError(f"{file} lists pairs, implied ones too: import what export answers wrote instead.")
     images = _Images(campaign.archive())
     if lines and "undoes" in lines[0][1]:
