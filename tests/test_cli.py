@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import rasterio
 import torch
 import typer
 from filelock import FileLock
@@ -215,6 +216,46 @@ def test_a_campaign_from_first_question_to_search(anneal: Anneal, campaign: Path
 
 
 @pytest.mark.usefixtures("few_steps")
+def test_twelve_bands_of_sixteen_bits_go_from_init_to_search(anneal: Anneal, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    shape = {"count": 12, "height": 24, "width": 40, "dtype": "uint16", "nodata": 0}
+    place = rasterio.Affine(10, 0, 500_000, 0, -10, 5_200_000)
+    for i in range(12):
+        values = rng.integers(500, 900, (12, 24, 40), dtype=np.uint16)
+        values[7] += 2000 * (i % 2)
+        file = tmp_path / "in" / f"{i % 2}" / f"{i:02d}.tif"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with rasterio.open(file, "w", driver="GTiff", crs="EPSG:32632", transform=place, **shape) as out:
+            out.write(values)
+    os.mkfifo(tmp_path / "in" / "pipe.tif")
+    words = (
+        f"init {{}} --campaign {{}} {NET} --bands all --per-round 6 --heldout 0 --recheck 0 --strategy mgue"
+    )
+    made = anneal(words, tmp_path / "in", tmp_path / "c")
+    assert "12 images in 2 classes." in made.out
+    assert "They are read with bands all (12), one stretch for all (1 " in made.out
+    assert "skipped.csv" in made.err
+    assert (tmp_path / "c" / "skipped.csv").read_text() == 'path,reason\npipe.tif,"a pipe, not a file"\n'
+    with closing(Campaign.open(tmp_path / "c")) as campaign:
+        assert campaign.settings.bands == "all"
+        assert campaign.archive().pixels.shape == (12, 32, 32, 12)
+        labels = campaign.archive().labels
+        for _ in range(6):
+            pair = next_question(campaign)
+            assert pair is not None
+            campaign.answer(
+                *pair, Verdict.SIMILAR if labels[pair[0]] == labels[pair[1]] else Verdict.DISSIMILAR
+            )
+    assert "Round 1" in anneal("round --campaign {}", tmp_path / "c").out
+    shutil.copy(tmp_path / "in" / "1" / "03.tif", tmp_path / "outside.tif")
+    (found,) = anneal("search {} --campaign {} -k 3 --json", tmp_path / "outside.tif", tmp_path / "c").json
+    assert found["results"][0]["path"] == "1/03.tif"
+    assert found["results"][0]["score"] == pytest.approx(1, abs=1e-3)
+    refused = anneal("init {} --campaign {} --bands nir,red,green", tmp_path / "in", tmp_path / "d")
+    assert refused.code == 2
+    assert "its bands are 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12" in " ".join(refused.err.split())
+
+
 def test_answers_on_dissimilar_pairs_alone_are_json_too(anneal: Anneal, opened: Campaign) -> None:
     """There is no threshold then: it is null, not NaN."""
     opened.answer(0, 119, Verdict.DISSIMILAR)
