@@ -19,6 +19,7 @@ from tiny import SETTINGS, SHRUNK, answer_truly, pattern_archive
 from anneal.archive.catalog import open_archive
 from anneal.archive.growth import Changes
 from anneal.archive.pixels import GrowingArray
+from anneal.archive.reading import Reading
 from anneal.campaign import duplicates, extend, heldout, progress, turn
 from anneal.campaign import rounds as rounds_module
 from anneal.campaign import update as update_module
@@ -447,3 +448,37 @@ def test_a_campaign_and_its_archive_can_be_copied_elsewhere(
         shutil.copytree(tmp_path / "aside", whole / "photos", dirs_exist_ok=True)
         assert grow(copied) == Report(new=12)
         turn.turn(copied, SHRUNK)
+
+
+# -- tiles -----------------------------------------------------------------------------------------
+
+
+def test_the_tiles_of_a_scene_follow_their_file(tmp_path: Path) -> None:
+    pytest.importorskip("rasterio")
+    photos = tmp_path / "scenes"
+    photos.mkdir()
+
+    def scene(name: str, seed: int) -> Path:
+        cells = np.random.default_rng(seed).integers(0, 255, (12, 12, 3), dtype=np.uint8)
+        Image.fromarray(cells).resize((96, 96), Image.Resampling.NEAREST).save(photos / name)
+        return photos / name
+
+    first = scene("a.tif", 1)
+    settings = replace(EIGHT, tile=32)
+    archive = open_archive(photos, 32, tmp_path / "c" / "cache", reading=Reading.of(settings))
+    with closing(turn.begin(tmp_path / "c", archive, settings, backbone=SHRUNK)) as campaign:
+        assert campaign.size == 9
+        scene("b.tif", 2)
+        assert grow(campaign) == Report(new=9)
+        first.rename(photos / "moved.tif")
+        assert grow(campaign) == Report(moved=9)
+        assert campaign.archive().paths[0] == "moved.tif@0,0"
+        assert campaign.archive().picture(0, 64).shape == (32, 32, 3)
+        (photos / "b.tif").unlink()
+        assert grow(campaign) == Report(removed=9)
+        scene("b.tif", 2)
+        assert grow(campaign) == Report(returned=9)
+        scene("b.tif", 3)
+        assert grow(campaign) == Report(new=9, changed=9)
+        assert campaign.archive().paths[9] == "b.tif~9@0,0"
+        assert len(campaign.images) == 18
