@@ -12,6 +12,7 @@ import pytest
 import rasterio
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
+from rasterio import Affine
 from samples import PX, colour, encoded, noise, put, raster, resized
 
 from anneal.archive.catalog import open_archive, reopen
@@ -188,7 +189,7 @@ def test_palette_and_cmyk_keep_their_colours(tmp_path: Path) -> None:
 def test_jpeg_2000_of_sixteen_bits_and_cogs_are_read(tmp_path: Path) -> None:
     ramp = np.tile(np.linspace(1000, 5000, 256), (256, 1))
     shape = {"count": 3, "height": 256, "width": 256, "dtype": "uint16"}
-    place = rasterio.transform.from_origin(500_000, 5_200_000, 10, 10)
+    place = Affine(10, 0, 500_000, 0, -10, 5_200_000)
     with rasterio.open(
         tmp_path / "x.jp2", "w", driver="JP2OpenJPEG", crs="EPSG:32632", transform=place, REVERSIBLE="YES",
         QUALITY="100", **shape,

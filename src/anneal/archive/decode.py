@@ -222,7 +222,8 @@ def _by_rasterio(
 
     image = _bytes(part, [names[place] for place in places], reading, whole)
     pixels = stretch.resized(stretch.coloured(image), size)
-    return Picture(pixels, float(part.valid.mean()), area[2:], rasters.footprint(raster, window))
+    footprint = rasters.footprint(raster, window) if part.valid.any() else ()  # an empty tile is left out
+    return Picture(pixels, float(part.valid.mean()), area[2:], footprint)
 
 
 def _bytes(

@@ -258,7 +258,7 @@ def draw_infrared(folder: Path, per_kind: int, seed: int, px: int = 128) -> None
             light = (700 + 60 * grass, 900 + 90 * grass, 600 + 60 * grass, 500 + 14 * scene)
             bands = np.stack([np.asarray(band) for band in light]) + rng.normal(0, 15, (4, px, px))
             shape = {"count": 4, "height": px, "width": px, "dtype": "uint16"}
-            place = rasterio.transform.from_origin(500_000 + 10 * px * index, 5_200_000, 10, 10)
+            place = rasterio.Affine(10, 0, 500_000 + 10 * px * index, 0, -10, 5_200_000)
             file = folder / kind / f"{kind}_{index:03d}.tif"
             with rasterio.open(file, "w", driver="GTiff", crs="EPSG:32632", transform=place, **shape) as out:
                 out.write(np.clip(bands, 1, 65535).astype(np.uint16))
