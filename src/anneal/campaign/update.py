@@ -104,7 +104,7 @@ def update(
         len(changes.moved.keys() - set(changes.returned)),
         len(changes.removed),
         len(changes.returned),
-        len(archive.skipped) - unread,
+        max(len(archive.skipped) - unread, 0),  # one that can be read by now is no longer skipped
         max(_duplicates(campaign) - before, 0),
     )
     campaign.store.set(updated={"at": time.time(), **asdict(report)})
