@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -448,6 +449,26 @@ def test_a_campaign_and_its_archive_can_be_copied_elsewhere(
         shutil.copytree(tmp_path / "aside", whole / "photos", dirs_exist_ok=True)
         assert grow(copied) == Report(new=12)
         turn.turn(copied, SHRUNK)
+
+
+def test_a_campaign_of_an_earlier_version_grows(photos: Path, tmp_path: Path) -> None:
+    """Its list of files is in the note of the pixels, and it does not say what it was read from."""
+    aside = (photos / "kind00" / "00.png").rename(tmp_path / "00.png")
+    with closing(begun(photos, tmp_path / "c")) as campaign:
+        note = campaign.archive_folder / "pixels.json"
+        listed = note.with_name("pixels.jsonl")
+        images = [json.loads(line)[:4] for line in listed.read_text().splitlines()]
+        listed.unlink()
+        note.write_text(
+            json.dumps({**json.loads(note.read_text()), "note": {"images": images, "skipped": []}})
+        )
+        campaign.store.db.execute("DELETE FROM settings WHERE key IN ('sources', 'compared')")
+        campaign.store.db.execute("DELETE FROM files")
+    with closing(Campaign.open(tmp_path / "c")) as campaign:
+        aside.rename(photos / "kind00" / "00.png")
+        assert grow(campaign) == Report(new=1)
+        assert campaign.archive().paths[71] == "kind00/00.png"
+        assert grow(campaign) == Report()
 
 
 # -- tiles -----------------------------------------------------------------------------------------
