@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -20,6 +21,7 @@ from anneal.archive import growth
 from anneal.archive.catalog import open_archive
 from anneal.archive.growth import Changes
 from anneal.archive.pixels import GrowingArray
+from anneal.archive.reading import Reading
 from anneal.campaign import duplicates, extend, heldout, progress, turn
 from anneal.campaign import update as update_module
 from anneal.campaign.campaign import Campaign
@@ -447,3 +449,57 @@ def test_a_campaign_and_its_archive_can_be_copied_elsewhere(
         shutil.copytree(tmp_path / "aside", whole / "photos", dirs_exist_ok=True)
         assert grow(copied) == Report(new=12)
         turn.turn(copied, SHRUNK)
+
+
+def test_a_campaign_of_an_earlier_version_grows(photos: Path, tmp_path: Path) -> None:
+    """Its list of files is in the note of the pixels, and it does not say what it was read from."""
+    aside = (photos / "kind00" / "00.png").rename(tmp_path / "00.png")
+    with closing(begun(photos, tmp_path / "c")) as campaign:
+        note = campaign.archive_folder / "pixels.json"
+        listed = note.with_name("pixels.jsonl")
+        images = [json.loads(line)[:4] for line in listed.read_text().splitlines()]
+        listed.unlink()
+        note.write_text(
+            json.dumps({**json.loads(note.read_text()), "note": {"images": images, "skipped": []}})
+        )
+        campaign.store.db.execute("DELETE FROM settings WHERE key IN ('sources', 'compared')")
+        campaign.store.db.execute("DELETE FROM files")
+    with closing(Campaign.open(tmp_path / "c")) as campaign:
+        aside.rename(photos / "kind00" / "00.png")
+        assert grow(campaign) == Report(new=1)
+        assert campaign.archive().paths[71] == "kind00/00.png"
+        assert grow(campaign) == Report()
+
+
+# -- tiles -----------------------------------------------------------------------------------------
+
+
+def test_the_tiles_of_a_scene_follow_their_file(tmp_path: Path) -> None:
+    pytest.importorskip("rasterio")
+    photos = tmp_path / "scenes"
+    photos.mkdir()
+
+    def scene(name: str, seed: int) -> Path:
+        cells = np.random.default_rng(seed).integers(0, 255, (12, 12, 3), dtype=np.uint8)
+        Image.fromarray(cells).resize((96, 96), Image.Resampling.NEAREST).save(photos / name)
+        return photos / name
+
+    first = scene("a.tif", 1)
+    settings = replace(EIGHT, tile=32)
+    archive = open_archive(photos, 32, tmp_path / "c" / "cache", reading=Reading.of(settings))
+    with closing(turn.begin(tmp_path / "c", archive, settings, backbone=SHRUNK)) as campaign:
+        assert campaign.size == 9
+        scene("b.tif", 2)
+        assert grow(campaign) == Report(new=9)
+        first.rename(photos / "moved.tif")
+        assert grow(campaign) == Report(moved=9)
+        assert campaign.archive().paths[0] == "moved.tif@0,0"
+        assert campaign.archive().picture(0, 64).shape == (32, 32, 3)
+        (photos / "b.tif").unlink()
+        assert grow(campaign) == Report(removed=9)
+        scene("b.tif", 2)
+        assert grow(campaign) == Report(returned=9)
+        scene("b.tif", 3)
+        assert grow(campaign) == Report(new=9, changed=9)
+        assert campaign.archive().paths[9] == "b.tif~9@0,0"
+        assert len(campaign.images) == 18

@@ -1,4 +1,5 @@
-"""A folder of images as ids: an image's id is its row, and rows follow the order of the paths.
+"""A folder of images as ids: an image's id is its row. Rows follow the order of the paths; images that come
+later (``growth``) are appended.
 
 Each file is read once: hashed to find duplicates, decoded to the network's size and kept on disk.
 """

@@ -104,7 +104,7 @@ def update(
         len(changes.moved.keys() - set(changes.returned)),
         len(changes.removed),
         len(changes.returned),
-        len(archive.skipped) - unread,
+        max(len(archive.skipped) - unread, 0),  # one that can be read by now is no longer skipped
         max(_duplicates(campaign) - before, 0),
     )
     campaign.store.set(updated={"at": time.time(), **asdict(report)})
@@ -139,7 +139,8 @@ def _so_far(campaign: Campaign) -> Archive:
 
 def _look(campaign: Campaign, archive: Archive, watch: Watch) -> tuple[Changes, list[Entry]]:
     """What has happened to the files, which is noted, and what there is to read."""
-    scanned = growth.scan_sources(archive.root, _sources(campaign), archive.reading, campaign.folder)
+    sources = _sources(campaign)
+    scanned = growth.scan_sources(archive.root, sources, archive.reading, campaign.folder)
     gone = [i for i, one in campaign.inventory.retired().items() if one.reason in GONE]
     looking = watch("looking")
     hashed: dict[str, str] = {}
@@ -163,6 +164,7 @@ def _look(campaign: Campaign, archive: Archive, watch: Watch) -> tuple[Changes, 
     cut = {file: hashed[file] for file in changes.seen if scanned[file][0].window is not None}
     with campaign.transaction():
         _note_changes(campaign, archive, changes)
+        campaign.store.set(sources=sources)
         campaign.inventory.note_files(changes.seen, cut)  # before they are read: then may come other bytes
     return changes, [entry for file in changes.new for entry in scanned[file]]
 
