@@ -420,6 +420,7 @@ def test_hits_are_printed_for_scripts(anneal: Anneal, opened: Campaign, tmp_path
     run = anneal(f"{words} --csv", opened.folder)
     rows = list(csv.DictReader(io.StringIO(run.out)))
     assert [row["rank"] for row in rows] == ["1", "2", "3"] * 2
+    assert {row["footprint"] for row in rows} == {""}
     assert [row["path"] for row in rows[:3]] == [hit["path"] for hit in first["results"]]
     assert anneal(f"{words} --geojson {{}}", opened.folder, tmp_path / "hits.geojson").code == 0
     assert json.loads((tmp_path / "hits.geojson").read_text())["features"] == []

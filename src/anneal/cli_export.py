@@ -184,7 +184,7 @@ def _report(campaign: Campaign, wanted: Wanted, watch: Watch) -> str:
 
 
 def _results(campaign: Campaign, wanted: Wanted, watch: Watch) -> str:
-    from anneal.export import images, tables
+    from anneal.export import geo, images, tables
     from anneal.search import find_similar
 
     if not wanted.query:
@@ -193,7 +193,9 @@ def _results(campaign: Campaign, wanted: Wanted, watch: Watch) -> str:
     blocks = _hits(_catalogue(campaign, watch), every)
     said = []
     if wanted.file is not None:
-        said.append(f"{tables.write(wanted.file, images.RESULTS, blocks)} results are in {wanted.file}.")
+        schema = {**images.RESULTS, "footprint": "string"}
+        rows = tables.write(wanted.file, schema, geo.as_text(blocks))
+        said.append(f"{rows} results are in {wanted.file}.")
     return " ".join([*said, *_maps(wanted, images.RESULTS, lambda: blocks, needed=not said)])
 
 
@@ -334,11 +336,12 @@ def _as_json(every: list[Results], blocks: list[Block]) -> list[Any]:
 
 def _print_csv(blocks: list[Block]) -> None:
     """On standard output, whatever the width of the terminal."""
-    from anneal.export import tables
+    from anneal.export import geo, tables
     from anneal.export.images import RESULTS
 
-    rows = [row for block in blocks for row in tables.rows_of(RESULTS, block)]
-    out.file.write(tables.csv_lines([RESULTS, *rows]).decode().replace("\r\n", "\n"))
+    names = (*RESULTS, "footprint")
+    rows = [row for block in geo.as_text(blocks) for row in tables.rows_of(names, block)]
+    out.file.write(tables.csv_lines([names, *rows]).decode().replace("\r\n", "\n"))
 
 
 def _draw(every: list[Results], panel: Path) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pandas
 import pyarrow.parquet
 import pytest
+import shapely
 from PIL import Image
 
 from anneal.archive.catalog import open_archive
@@ -145,6 +146,9 @@ def test_results_have_rank_file_group_and_footprint(
     assert frame["rank"].tolist() == [1, 2, 3, 4, 5] * 2
     assert all(Path(file).is_file() and Path(file).is_absolute() for file in frame.file)
     assert frame.score.tolist() == pytest.approx(every[0].scores + every[1].scores, abs=1e-5)
+    (first, *_) = geo.as_text(blocks)
+    shape = shapely.from_wkt(first["footprint"][0])
+    assert {(x, y) for x, y in shape.exterior.coords} == {(x, y) for x, y in footprint(every[0].ids[0])}
     located = geo.write(tmp_path / "hits.geojson", images.RESULTS, blocks)
     assert len(geopandas.read_file(tmp_path / "hits.geojson")) == located
 

@@ -66,6 +66,18 @@ def wkb(footprint: Footprint) -> bytes:
     return struct.pack(f"<BIII{len(numbers)}d", 1, WKB_POLYGON, 1, len(points), *numbers)
 
 
+def as_text(blocks: Iterable[Block]) -> Iterator[Block]:
+    """The same blocks with footprints as well-known text, for a plain table; None where there is none."""
+    for block in blocks:
+        yield {**block, "footprint": [wkt(one) if len(one) > 2 else None for one in block["footprint"]]}
+
+
+def wkt(footprint: Footprint) -> str:
+    """The polygon as well-known text."""
+    points = ", ".join(f"{x!r} {y!r}" for x, y in ring(footprint))
+    return f"POLYGON (({points}))"
+
+
 def _located(schema: Schema, blocks: Iterable[Block]) -> Iterator[Block]:
     """The rows that have a footprint."""
     for block in blocks:
