@@ -42,6 +42,7 @@ def run(count: int, images: int = IMAGES, people: int = PEOPLE, every: float = E
     assert {pair for pair, _ in given} <= rows, "answers are missing"
     median, late = np.quantile(times, (0.5, 0.99))
     work = f"{people} people, {count} s, {images:,} images, {rounds} rounds: {len(given):,} answers"
+    work += f" ({sum(again for _, again in given)} asked again)"
     return f"{work}, 0 errors, 0 given out twice, p50 {median:.0f} ms, p99 {late:.0f} ms"
 
 

@@ -176,5 +176,5 @@ def test_an_answer_is_confirmed_when_the_next_question_cannot_be_chosen(
     assert "a bug" not in reply["problem"]
     asked = site("GET", "/api/questions?holder=h")
     assert asked.status == 500
-    assert "Nothing that was saved is lost" in asked.json["detail"]
+    assert "which has printed what" in asked.json["detail"]
     assert "default-src 'none'" in asked.headers["content-security-policy"]

@@ -66,7 +66,7 @@ def _bad_value(request: Request, error: Exception) -> JSONResponse:
 def _unexpected(request: Request, error: Exception) -> JSONResponse:
     """An error in anneal. The server prints it."""
     headers = {name.decode(): value.decode() for name, value in HEADERS}
-    why = "Something went wrong in the server, which has printed what. Nothing that was saved is lost."
+    why = "Something went wrong in the server, which has printed what."
     return JSONResponse({"detail": why}, status_code=500, headers=headers)
 
 

@@ -11,7 +11,7 @@ from anneal.web.guesses import source
 HEADERS = 10.0  # seconds for the headers of a request
 BODY = 20.0  # seconds for its body, and one more for every RATE bytes that came
 RATE = 4096.0
-READING = 60.0  # seconds for which a client may read nothing of a reply
+READING = 60.0  # seconds for a client to read what waits to be sent
 CLOSING = 10.0  # seconds for the rest of a reply, once the connection is being closed
 PER_ADDRESS = 256  # connections: 32 people behind one address, with 6 connections a browser, need 192
 
