@@ -33,7 +33,7 @@ WORKER_LOCK = "worker.lock"  # held by the process that takes the machine's turn
 class Campaign:
     """An open campaign. What is read of it is cached until something new is said."""
 
-    def __init__(self, folder: Path, store: Store, strategy: Strategy | None = None) -> None:
+    def __init__(self, folder: Path, store: Store, strategy: Strategy | str | None = None) -> None:
         self.folder = folder
         self.store = store
         self.mailbox = Mailbox(store)
@@ -49,18 +49,38 @@ class Campaign:
             where = saved["archive"]
         except KeyError:
             raise CampaignError(f"{folder} holds a campaign that was not finished: run init again.") from None
-        self._root = Path(where["root"])
+        self.root = Path(where["root"])
         stored = Path(where["folder"])
         beside = folder / "cache" / stored.name  # the campaign's folder may have been moved
         self.archive_folder = beside if beside.exists() else stored  # of the archive's pixels and features
         self.id = str(saved.get("id", ""))  # one of its own, whatever the folder is called
-        self._strategy = strategy
+        self._strategy = self._named(strategy) if isinstance(strategy, str) else strategy
         self._closure = CLOSURES[self.settings.closure]
 
     @cached_property
     def strategy(self) -> Strategy:
-        """Found when it is first needed: a campaign can be looked at without it."""
-        return chosen(self.settings) if self._strategy is None else self._strategy
+        """Found when it is first needed: a campaign can be looked at without it. Code from outside anneal is
+        imported only if a person named it just now, because the campaign may be a stranger's."""
+        if self._strategy is not None:
+            return self._strategy
+        if ":" in self.settings.strategy:
+            raise UsageError(
+                f"This campaign asks by {self.settings.strategy}, which is code from outside anneal. If you "
+                f"trust it, give this command --strategy {self.settings.strategy}."
+            )
+        return chosen(self.settings)
+
+    def _named(self, strategy: str) -> Strategy:
+        """The campaign's strategy, if that is its name."""
+        if strategy != self.settings.strategy:
+            raise UsageError(f"--strategy {strategy}: this campaign asks by {self.settings.strategy}.")
+        return chosen(self.settings)
+
+    @property
+    def own_strategy(self) -> str | None:
+        """The name of a strategy from outside anneal that a person gave when the campaign was opened."""
+        named = self._strategy is not None and ":" in self.settings.strategy
+        return self.settings.strategy if named else None
 
     def _forget(self) -> None:
         """Nothing is read yet."""
@@ -97,7 +117,8 @@ class Campaign:
         return cls(folder, store, strategy)
 
     @classmethod
-    def open(cls, folder: Path | str, strategy: Strategy | None = None) -> Self:
+    def open(cls, folder: Path | str, strategy: Strategy | str | None = None) -> Self:
+        """The campaign in a folder. A strategy of its own, ``module:name``, must be named here to be used."""
         return cls(Path(folder), Store(Path(folder) / FILE), strategy)
 
     @staticmethod
@@ -115,7 +136,7 @@ class Campaign:
 
     def archive(self) -> Archive:
         """The archive, from the stored pixels: the files need not be there."""
-        return reopen(self._root, self.archive_folder, self.settings.px)
+        return reopen(self.root, self.archive_folder, self.settings.px)
 
     def answer(
         self,
@@ -133,7 +154,7 @@ class Campaign:
         pair = (min(a, b), max(a, b))
         self.check([pair], [verdict])
         with self.transaction() as log:
-            strategy = self.strategy.name
+            strategy = self.settings.strategy if self._strategy is None else self._strategy.name
             number = self.rounds.current
             purpose = self._purpose(log, pair)
             event = Event(*pair, int(verdict), annotator, strategy, number, purpose, asked, looked, key)

@@ -54,7 +54,7 @@ def more(campaign: Campaign, vectors: Floats, known: Known, number: int) -> Held
     earlier = rounds.heldout_draws()
     pairs = rounds.heldout_pairs()
     drawing = max((model for model, *_ in earlier), default=number)
-    if is_drawing(number) or not rounds.files(drawing).has_vectors:
+    if is_drawing(number) or not rounds.has_vectors(drawing):
         drawing = number
     space = vectors if drawing == number else rounds.files(drawing).vectors()
     wanted = round(settings.per_round * settings.heldout) - len(campaign.open_heldout(known))
@@ -64,9 +64,8 @@ def more(campaign: Campaign, vectors: Floats, known: Known, number: int) -> Held
     new = Pairs.from_list({pair: None for _, pair in drawn if pair not in pairs})
     ranked = _ranked(number, vectors, images, Pairs.from_list(pairs).then(new))
     for model in range(FROZEN, number):
-        files = rounds.files(model)
-        if files.has_vectors:
-            ranked += _ranked(model, files.vectors(), images, new)
+        if rounds.has_vectors(model):
+            ranked += _ranked(model, rounds.files(model).vectors(), images, new)
     return HeldOut([(drawing, start + at, *pair) for at, pair in drawn], ranked)
 
 
@@ -192,8 +191,9 @@ def choose_serving(campaign: Campaign, number: int, heldout: HeldOut) -> int:
     rounds = campaign.rounds
     noted = campaign.rounds.ranks() | {row[:3]: row[3:] for row in heldout.ranks}
     served = {FROZEN, *(record.serving for record in rounds.records())}
-    served = {model for model in served if rounds.files(model).has_vectors}
-    serving, *later = sorted({*served, number})
+    readable = {model for model in served if rounds.has_vectors(model)}
+    torn = {model for model in readable if rounds.files(model).has_torn_model}
+    serving, *later = sorted({*(readable - torn), number})
     for model in later:
         if not _is_worse(campaign, model, serving, noted):
             serving = model
