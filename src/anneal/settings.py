@@ -117,6 +117,10 @@ class Settings:
         for name in ("share", "recheck", "pseudo_labels", "heldout"):
             if not 0 <= getattr(self, name) <= 0.9:
                 raise UsageError(f"{option(name)} {getattr(self, name)}: give a share from 0 to 0.9.")
+        if not 8 <= self.px <= 2048:
+            raise UsageError(f"--px {self.px} is not a size for a network: give 8 to 2048, for example 224.")
+        if self.backbone.endswith("efficientnet-lite0") and self.px < 32:
+            raise UsageError(f"--px {self.px} is too small for {self.backbone}: give 32 or more.")
         if not 1 <= self.views <= 4:
             raise UsageError(f"--views {self.views}: an image has 1 to 4 quarter turns.")
         if not np.isfinite(self.lam):
@@ -130,6 +134,20 @@ class Settings:
 
     def rng(self, stream: Stream, *numbers: int) -> np.random.Generator:
         return generator(self.seed, stream, *numbers)
+
+
+def from_json(saved: Any) -> Settings:
+    """Settings that were saved, perhaps by a later version, which may have more, or by a stranger."""
+    if not isinstance(saved, dict):
+        raise UsageError("The campaign's settings cannot be read: run anneal check.")
+    kept = {}
+    for one in fields(Settings):
+        value = saved.get(one.name, one.default)
+        kinds = (int, float) if isinstance(one.default, float) else (type(one.default),)
+        if type(value) not in kinds:
+            raise UsageError(f"The campaign's setting {one.name} is {value!r:.50}: run anneal check.")
+        kept[one.name] = value
+    return Settings(**kept)
 
 
 def option(name: str) -> str:

@@ -812,6 +812,9 @@ def test_shares_are_those_of_each_rounds_answers_that_are_learnt_from(make: Make
 
 def test_what_the_machine_does_is_told_in_numbers_and_in_a_sentence(make: Make) -> None:
     campaign = make(per_round=3)
+    files = campaign.rounds.files(FROZEN)
+    files.save_space(random_space(n=campaign.size), np.empty((0, 6), dtype=np.int64))
+    files.save_agenda(Agenda())
     assert progress.machine(campaign)["state"] == "absent"
     assert progress.machine(campaign)["text"].startswith("The machine is not running.")
     campaign.mailbox.set_machine(state="idle")

@@ -99,6 +99,8 @@ class Archive:
     def picture(self, image: int, most: int) -> NDArray[np.uint8]:
         """(h, w, 3) from the image's file, in its own proportions, no side longer than ``most``."""
         path = self.root / self.paths[image]
+        if not is_inside(self.paths[image]):
+            raise ArchiveError(f"{path} is not in the archive's folder: only what is stored of it is shown.")
         try:
             return decode_to(path.read_bytes(), within(most))
         except UNREADABLE as error:
@@ -107,6 +109,11 @@ class Archive:
     def missing(self) -> list[str]:
         """Paths of files that are gone from the disk. Their kept pixels still work."""
         return [path for path in self.paths if not (self.root / path).exists()]
+
+
+def is_inside(path: str) -> bool:
+    """Whether a path of a campaign, perhaps a stranger's, stays in the archive's folder."""
+    return not os.path.isabs(path) and ".." not in Path(path).parts
 
 
 def open_archive(
@@ -182,7 +189,12 @@ def _listed(pixels: GrowingArray) -> Iterator[list[Any]]:
         return
     with _list_file(pixels).open("rb") as lines:
         for _ in range(note["files"]):
-            yield json.loads(lines.readline())
+            try:
+                path, label, split, digest, reason, *more = json.loads(lines.readline())
+            except (ValueError, TypeError) as error:
+                where = _list_file(pixels)
+                raise ArchiveError(f"The list of files in {where} is damaged: run anneal check.") from error
+            yield [str(path), str(label), str(split), str(digest), str(reason), *more]
 
 
 def _read(root: Path, entries: list[Entry], pixels: GrowingArray, progress: Progress, workers: int) -> None:

@@ -7,7 +7,7 @@ and ``rounds/`` (the models and vectors of each round).
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Self
@@ -15,16 +15,17 @@ from typing import Self
 import numpy as np
 
 from anneal.archive.catalog import Archive, reopen
+from anneal.campaign import trust
 from anneal.campaign.evidence import Evidence, GrowingEvidence, answers_of, label_pairs
 from anneal.campaign.log import Log
 from anneal.campaign.rounds import Rounds
 from anneal.campaign.store import MACHINE, Event, HeldOut, Mailbox, Purpose, Row, Store
 from anneal.campaign.tally import Tally
-from anneal.errors import CampaignError, UsageError
+from anneal.errors import CampaignError, DiskError, UsageError
 from anneal.method.relations import CLOSURES, Known
-from anneal.method.strategies import Strategy, chosen
+from anneal.method.strategies import Strategy
 from anneal.pairs import UNKNOWN, Answers, Ids, Pair, Pairs, Verdict
-from anneal.settings import Settings, Stream
+from anneal.settings import Settings, Stream, from_json
 
 FILE = "campaign.sqlite"
 WORKER_LOCK = "worker.lock"  # held by the process that takes the machine's turns
@@ -40,47 +41,32 @@ class Campaign:
         self._forget()
         saved = store.settings()
         try:
-            known = {one.name for one in fields(Settings)}  # a later version may have saved more
-            self.settings = Settings(**{k: v for k, v in saved["settings"].items() if k in known})
-            self.size = int(saved["size"])  # images in the archive
-            some = saved["images"]
-            self.images: Ids = np.arange(self.size) if some is None else np.array(some, dtype=np.int64)
+            self.settings = from_json(saved["settings"])
+            self.root = Path(saved["archive"]["root"])
+            stored = Path(saved["archive"]["folder"])
+            beside = folder / "cache" / stored.name  # the campaign's folder may have been moved
+            self.archive_folder = (
+                beside if beside.exists() else stored
+            )  # of pixels and features
+            self.size: int = saved["size"]  # images in the archive
+            pixels = self.archive_folder / "pixels"
+            self.images = trust.images(store, self.size, saved["images"], pixels, self.settings.px)
             """Those that may be asked about."""
-            where = saved["archive"]
         except KeyError:
             raise CampaignError(f"{folder} holds a campaign that was not finished: run init again.") from None
-        self.root = Path(where["root"])
-        stored = Path(where["folder"])
-        beside = folder / "cache" / stored.name  # the campaign's folder may have been moved
-        self.archive_folder = beside if beside.exists() else stored  # of the archive's pixels and features
+        except TypeError:
+            raise CampaignError(f"{folder} does not say where its images are: run anneal check.") from None
         self.id = str(saved.get("id", ""))  # one of its own, whatever the folder is called
-        self._strategy = self._named(strategy) if isinstance(strategy, str) else strategy
+        self.own_strategy = strategy if isinstance(strategy, str) else None  # as a person named it
+        if isinstance(strategy, str):
+            strategy = trust.strategy(self.settings, strategy)
+        self._strategy = strategy
         self._closure = CLOSURES[self.settings.closure]
 
     @cached_property
     def strategy(self) -> Strategy:
-        """Found when it is first needed: a campaign can be looked at without it. Code from outside anneal is
-        imported only if a person named it just now, because the campaign may be a stranger's."""
-        if self._strategy is not None:
-            return self._strategy
-        if ":" in self.settings.strategy:
-            raise UsageError(
-                f"This campaign asks by {self.settings.strategy}, which is code from outside anneal. If you "
-                f"trust it, give this command --strategy {self.settings.strategy}."
-            )
-        return chosen(self.settings)
-
-    def _named(self, strategy: str) -> Strategy:
-        """The campaign's strategy, if that is its name."""
-        if strategy != self.settings.strategy:
-            raise UsageError(f"--strategy {strategy}: this campaign asks by {self.settings.strategy}.")
-        return chosen(self.settings)
-
-    @property
-    def own_strategy(self) -> str | None:
-        """The name of a strategy from outside anneal that a person gave when the campaign was opened."""
-        named = self._strategy is not None and ":" in self.settings.strategy
-        return self.settings.strategy if named else None
+        """Found when it is first needed: a campaign can be looked at without it."""
+        return trust.strategy(self.settings, None) if self._strategy is None else self._strategy
 
     def _forget(self) -> None:
         """Nothing is read yet."""
@@ -133,6 +119,12 @@ class Campaign:
 
     def close(self) -> None:
         self.store.close()
+
+    def refuse_unless_usable(self) -> None:
+        """Refuse to ask and learn where nothing can be written, or by a strategy that nobody confirmed."""
+        self.strategy  # noqa: B018
+        if self.store.read_only:
+            raise DiskError(f"{self.folder} may not be written: copy the campaign to another folder.")
 
     def archive(self) -> Archive:
         """The archive, from the stored pixels: the files need not be there."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from anneal.archive.recovery import read_again
 from anneal.campaign.campaign import FILE, Campaign
-from anneal.campaign.rounds import FROZEN, in_words
+from anneal.campaign.rounds import FROZEN, Round, Rounds
 from anneal.campaign.salvage import salvage
 from anneal.campaign.store import Store
 from anneal.errors import AnnealError
@@ -28,12 +28,31 @@ if TYPE_CHECKING:
     from anneal.network.model import Depth
 
 
+def in_words(number: int) -> str:
+    """A model in words."""
+    return "the frozen features" if number == FROZEN else f"round {number}"
+
+
 @dataclass(frozen=True)
 class Damage:
     """Something that is not as it should be."""
 
     what: str  # a file or a folder, relative to the campaign's
     lost: str  # a sentence: what is lost, and what to do about it
+
+
+def lost(rounds: Rounds) -> list[str]:
+    """What the current round needs and what cannot be read, in words."""
+    records = rounds.records()
+    chosen = records[-1].serving if records else FROZEN
+    words = []
+    if not rounds.has_vectors(chosen):
+        words.append(f"the vectors of {in_words(chosen)}")
+    elif rounds.files(chosen).has_torn_model:
+        words.append(f"the model of {in_words(chosen)}")
+    if rounds.agenda_if_any() is None:
+        words.append(f"the questions after {in_words(rounds.current - 1)}")
+    return words
 
 
 def check(folder: Path) -> list[Damage]:
@@ -66,7 +85,7 @@ def repair(folder: Path, watch: Watch = unwatched, strategy: str | None = None) 
         if not campaign.rounds.has_vectors(FROZEN):
             restore_frozen(campaign, None, watch)
             done.append("The images were encoded again.")
-        if campaign.rounds.lost():
+        if lost(campaign.rounds):
             if campaign.known().count_groups(1):
                 from anneal.campaign.turn import turn  # loads torch
 
@@ -148,7 +167,7 @@ def _of_rounds(campaign: Campaign) -> Iterator[Damage]:
     if not rounds.has_vectors(FROZEN) and rounds.files(FROZEN).folder not in named:
         what = "The vectors of the frozen features are lost. The answers are safe."
         yield Damage("rounds/frozen", f"{what} --repair encodes the images again.")
-    for what in rounds.lost():
+    for what in lost(rounds):
         if not named and in_words(FROZEN) not in what:
             yield Damage(
                 "rounds", f"{what.capitalize()} are lost. The answers are safe. --repair learns anew."
@@ -168,4 +187,17 @@ def _damaged_files(campaign: Campaign) -> Iterator[Path]:
             if file.exists() and file.stat().st_size == size and checksum(file) != value:
                 yield file
     for number in (FROZEN, *(record.number for record in rounds.records())):
-        yield from rounds.files(number).unreadable()
+        yield from _unreadable(rounds.files(number))
+
+
+def _unreadable(files: Round) -> list[Path]:
+    """The files of a round that are there and cannot be read."""
+    found = {
+        "vectors.npy": not files.has_vectors,
+        "top.npy": files.nearest() is None,
+        "agenda.npz": files.agenda() is None,
+        "index.faiss": files.index() is None,
+        "model.json": files.has_torn_model,
+        "model.safetensors": files.has_torn_model,
+    }
+    return [files.folder / name for name, bad in found.items() if bad and (files.folder / name).exists()]

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from anneal.campaign.campaign import Campaign
+from anneal.campaign.check import in_words, lost
 from anneal.campaign.evidence import answers_of
 from anneal.campaign.log import PAUSE
 from anneal.campaign.questions import LATEST
-from anneal.campaign.rounds import in_words
 from anneal.method import estimate, steering
 from anneal.pairs import Answers, Pair, Verdict
 
@@ -77,17 +77,17 @@ def machine(campaign: Campaign) -> dict[str, Any]:
     needed = campaign.settings.per_round
     state = about.get("state", "absent") if time.time() - at < SILENT else "absent"
     bar = {"step": about.get("step", ""), "done": about.get("done", 0), "total": about.get("total", 1)}
-    lost = campaign.rounds.lost()
-    text = _loss(campaign, lost) + _machine_text(state, about, 0 if lost else needed - fresh)
+    damaged = lost(campaign.rounds)
+    text = _loss(campaign, damaged) + _machine_text(state, about, 0 if damaged else needed - fresh)
     return {"state": state, **bar, "text": text, "fresh": fresh, "needed": needed}
 
 
-def _loss(campaign: Campaign, lost: Sequence[str]) -> str:
+def _loss(campaign: Campaign, damaged: Sequence[str]) -> str:
     """A sentence if files of the newest model cannot be read."""
-    if not lost:
+    if not damaged:
         return ""
     last_good = in_words(campaign.rounds.serving)
-    what = f"Files are damaged: {' and '.join(lost)} cannot be read."
+    what = f"Files are damaged: {' and '.join(damaged)} cannot be read."
     return f"{what} Until they are made again, the last good model serves ({last_good}). "
 
 

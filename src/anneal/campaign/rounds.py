@@ -24,11 +24,6 @@ LAST = 3  # rounds whose files are kept whatever else
 EXACT = 100_000  # images: up to here a search compares the query with all of them, past it there is an index
 
 
-def in_words(number: int) -> str:
-    """A model in words."""
-    return "the frozen features" if number == FROZEN else f"round {number}"
-
-
 @dataclass(frozen=True)
 class Record:
     """The figures of a finished round."""
@@ -196,17 +191,6 @@ class Round:
         weights = self.folder / "model.safetensors"
         return about.exists() and not (is_json(about) and is_whole(weights))
 
-    def unreadable(self) -> list[Path]:
-        """Its files that are there and cannot be read."""
-        found = [self.folder / "vectors.npy"] if not self.has_vectors else []
-        found += [self.folder / "top.npy"] if self.nearest() is None else []
-        found += [self.folder / "agenda.npz"] if self.agenda() is None else []
-        found += [self._index] if self.index() is None else []
-        found += (
-            [self.folder / "model.json", self.folder / "model.safetensors"] if self.has_torn_model else []
-        )
-        return [file for file in found if file.exists()]
-
     def checksums(self) -> dict[str, tuple[int, str]]:
         """The size and the checksum of each file."""
         files = [file for file in sorted(self.folder.iterdir()) if file.suffix != ".tmp"]
@@ -299,19 +283,6 @@ class Rounds:
         rows = rows_in(self.files(number).folder / "vectors.npy")
         return rows is not None and rows >= self._store.setting("size", 0)
 
-    def lost(self) -> list[str]:
-        """What the current round needs and what cannot be read, in words."""
-        records = self.records()
-        chosen = records[-1].serving if records else FROZEN
-        words = []
-        if not self.has_vectors(chosen):
-            words.append(f"the vectors of {in_words(chosen)}")
-        elif self.files(chosen).has_torn_model:
-            words.append(f"the model of {in_words(chosen)}")
-        if self._agenda_if_any() is None:
-            words.append(f"the questions after {in_words(self.current - 1)}")
-        return words
-
     def files(self, number: int) -> Round:
         return Round.of(self._folder, number)
 
@@ -331,9 +302,10 @@ class Rounds:
 
     def agenda(self) -> Agenda:
         """What the current round asks about; empty if that was lost."""
-        return self._agenda_if_any() or Agenda()
+        return self.agenda_if_any() or Agenda()
 
-    def _agenda_if_any(self) -> Agenda | None:
+    def agenda_if_any(self) -> Agenda | None:
+        """What the current round asks about; None if that was lost."""
         number = self.current
         if self._agenda is None or self._agenda[0] != number:
             agenda = self.files(number - 1).agenda()

@@ -138,6 +138,16 @@ class Store(Database):
         rows = self.db.execute(f"SELECT {', '.join(ROW)} FROM answers WHERE id > ? ORDER BY id", (after,))
         return [Row(*row) for row in rows]
 
+    def largest_image(self) -> int:
+        """The largest id in answers, labels and held-out pairs; −1 without any. An id below 0 counts as one
+        that is too large."""
+        high = -1
+        for low, top, table in (("a", "b", "answers"), ("a", "b", "heldout"), ("image", "image", "labels")):
+            sql = f"SELECT coalesce(min({low}), 0), coalesce(max({top}), -1) FROM {table}"  # nosec B608
+            least, most = self.db.execute(sql).fetchone()
+            high = max(high, most if least >= 0 else 2**63)
+        return high
+
     def add_labels(
         self, labels: Iterable[tuple[int, str]], *, annotator: str, strategy: str, round: int
     ) -> None:

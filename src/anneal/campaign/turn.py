@@ -81,7 +81,7 @@ def begin(
 ) -> Campaign:
     """Make a campaign: encode every image and plan the first questions. They are about ``images``, or all."""
     refuse_if_made(folder)  # before anything of it is overwritten
-    backbone = backbone or backbones.load(settings.backbone)
+    backbone = backbone or backbones.load(backbones.fetch(settings.backbone))
     images = np.arange(len(archive)) if images is None else images
     if len(images) < 2:
         raise UsageError("A campaign needs at least two images.")

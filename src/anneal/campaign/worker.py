@@ -12,7 +12,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from anneal.campaign.campaign import WORKER_LOCK, Campaign
-from anneal.campaign.check import restore_frozen
+from anneal.campaign.check import lost, restore_frozen
 from anneal.campaign.store import Query
 from anneal.campaign.turn import encode_images, turn
 from anneal.errors import AnnealError, DiskError
@@ -70,7 +70,7 @@ def _take_turns(folder: Path, stop: threading.Event, strategy: str | None = None
     retry = FIRST_RETRY
     while not stop.is_set():
         try:
-            if is_due(campaign) or campaign.rounds.lost():
+            if is_due(campaign) or lost(campaign.rounds):
                 mailbox.set_machine(state="learning", step="starting", done=0, total=1)
                 backbone = backbone or backbones.load(campaign.settings.backbone)
                 if is_due(campaign):
@@ -97,7 +97,7 @@ def is_due(campaign: Campaign) -> bool:
     labelled = campaign.store.newest_label() > 0 and campaign.rounds.current == 0
     if campaign.is_round_over() or labelled:
         return True
-    return bool(campaign.rounds.lost()) and campaign.known().count_groups(1) > 0
+    return bool(lost(campaign.rounds)) and campaign.known().count_groups(1) > 0
 
 
 class _Watch:

@@ -146,7 +146,7 @@ def run(
     oracle = Oracle.of(archive)
     out = trials[0].out
     settings = trials[0].player.settings
-    backbone = backbones.load(settings.backbone)
+    backbone = backbones.load(backbones.fetch(settings.backbone))
     stored = partial(encode.inputs, progress=watch("encoding"), views=settings.views, workers=workers)
     frozen = stored(archive, backbone, "head")
     stored(archive, backbone, settings.depth)  # type: ignore[arg-type]
