@@ -16,7 +16,9 @@ import anneal
 
 ROOM_OF = {
     **dict.fromkeys(("errors", "pairs", "settings", "files", "watch", "work"), "floor"),
-    **dict.fromkeys(("cli", "cli_care", "cli_experiments", "console", "__main__", ""), "cli"),  # "": the package
+    **dict.fromkeys(
+        ("cli", "cli_care", "cli_experiments", "console", "__main__", ""), "cli"
+    ),  # "": the package
 }  # a folder is a room, and so is any other module
 
 MAY_IMPORT = {

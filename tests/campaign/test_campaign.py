@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.metrics import cohen_kappa_score
+from tiny import random_space
 
 from anneal.archive.catalog import Archive, open_archive
 from anneal.campaign import progress
@@ -24,6 +25,7 @@ from anneal.campaign.rounds import FROZEN, Record
 from anneal.campaign.store import MACHINE, Event, HeldOut, Purpose, Row, Store
 from anneal.errors import ArchiveError, CampaignError, DiskError, UsageError
 from anneal.method import steering
+from anneal.method.snapshot import Agenda
 from anneal.pairs import UNKNOWN, Answers, Pair, Pairs, Verdict
 from anneal.settings import Settings
 from full_disk import no_file_over

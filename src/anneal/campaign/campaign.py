@@ -45,9 +45,7 @@ class Campaign:
             self.root = Path(saved["archive"]["root"])
             stored = Path(saved["archive"]["folder"])
             beside = folder / "cache" / stored.name  # the campaign's folder may have been moved
-            self.archive_folder = (
-                beside if beside.exists() else stored
-            )  # of pixels and features
+            self.archive_folder = beside if beside.exists() else stored  # of pixels and features
             self.size: int = saved["size"]  # images in the archive
             pixels = self.archive_folder / "pixels"
             self.images = trust.images(store, self.size, saved["images"], pixels, self.settings.px)

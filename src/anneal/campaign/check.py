@@ -48,7 +48,7 @@ def lost(rounds: Rounds) -> list[str]:
     words = []
     if not rounds.has_vectors(chosen):
         words.append(f"the vectors of {in_words(chosen)}")
-    elif rounds.files(chosen).has_torn_model:
+    elif not rounds.is_whole(chosen):
         words.append(f"the model of {in_words(chosen)}")
     if rounds.agenda_if_any() is None:
         words.append(f"the questions after {in_words(rounds.current - 1)}")

@@ -191,9 +191,8 @@ def choose_serving(campaign: Campaign, number: int, heldout: HeldOut) -> int:
     rounds = campaign.rounds
     noted = campaign.rounds.ranks() | {row[:3]: row[3:] for row in heldout.ranks}
     served = {FROZEN, *(record.serving for record in rounds.records())}
-    readable = {model for model in served if rounds.has_vectors(model)}
-    torn = {model for model in readable if rounds.files(model).has_torn_model}
-    serving, *later = sorted({*(readable - torn), number})
+    served = {model for model in served if rounds.is_whole(model)}
+    serving, *later = sorted({*served, number})
     for model in later:
         if not _is_worse(campaign, model, serving, noted):
             serving = model

@@ -157,7 +157,7 @@ class Round:
         if not file.exists():
             return self._agenda_of_version_2()
         try:
-            with np.load(file) as saved:
+            with file.open("rb") as opened, np.load(opened) as saved:
                 pairs = Pairs(saved["pairs"][:, 0], saved["pairs"][:, 1])
                 near = {"near": saved["near"]} if "near" in saved else {}  # earlier versions have none
                 return Agenda(pairs, saved["images"], saved["beside"], lean=float(saved["lean"]), **near)
@@ -282,6 +282,13 @@ class Rounds:
         """Whether a model's vectors can be read, and none is missing."""
         rows = rows_in(self.files(number).folder / "vectors.npy")
         return rows is not None and rows >= self._store.setting("size", 0)
+
+    def is_whole(self, number: int) -> bool:
+        """Whether a model's vectors can be read, and its encoder too if it was saved with one."""
+        if not self.has_vectors(number) or self.files(number).has_torn_model:
+            return False
+        saved = {record.number: record.files for record in self.records()}.get(number, {})
+        return "model.json" not in saved or self.files(number).has_model
 
     def files(self, number: int) -> Round:
         return Round.of(self._folder, number)

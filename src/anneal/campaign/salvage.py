@@ -12,8 +12,8 @@ from anneal.campaign.campaign import FILE
 from anneal.campaign.database import TABLES
 from anneal.campaign.rounds import FROZEN, Record, Round
 from anneal.campaign.store import Store
-from anneal.errors import CampaignError
-from anneal.settings import Settings
+from anneal.errors import CampaignError, UsageError
+from anneal.settings import Settings, from_json
 
 Values = dict[str, Any]  # a row: column → value
 
@@ -76,10 +76,12 @@ def _complete(folder: Path, rows: list[Values]) -> list[Values]:
     for row in rows:
         with suppress(ValueError, TypeError, KeyError):
             settings[row["key"]] = json.loads(row["value"])
+    try:
+        from_json(settings.get("settings"))
+    except UsageError:
+        settings.pop("settings", None)
     caches = sorted((folder / "cache").glob("*/pixels.json"))
-    if isinstance(settings.get("settings"), dict) and "size" in settings and "archive" in settings:
-        settings.setdefault("images", None)
-    elif caches:
+    if caches:
         with suppress(OSError, ValueError, KeyError):
             pixels = json.loads(caches[0].read_bytes())
             settings.setdefault("settings", _settings_of_a_model(folder, int(pixels["row"][0])))
@@ -88,7 +90,7 @@ def _complete(folder: Path, rows: list[Values]) -> list[Values]:
             settings.setdefault(
                 "archive", where
             )  # where the images are is not known: stored pixels are shown
-            settings.setdefault("images", None)
+    settings.setdefault("images", None)
     complete = {"settings", "size", "archive", "images"} <= settings.keys()
     pairs = settings.items() if complete else {}.items()
     return [{"key": key, "value": json.dumps(value)} for key, value in pairs]
