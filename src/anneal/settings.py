@@ -119,8 +119,6 @@ class Settings:
                 raise UsageError(f"{option(name)} {getattr(self, name)}: give a share from 0 to 0.9.")
         if not 8 <= self.px <= 2048:
             raise UsageError(f"--px {self.px} is not a size for a network: give 8 to 2048, for example 224.")
-        if self.backbone.endswith("efficientnet-lite0") and self.px < 32:
-            raise UsageError(f"--px {self.px} is too small for {self.backbone}: give 32 or more.")
         if not 1 <= self.views <= 4:
             raise UsageError(f"--views {self.views}: an image has 1 to 4 quarter turns.")
         if not np.isfinite(self.lam):
@@ -157,7 +155,10 @@ def option(name: str) -> str:
 
 
 def refuse_unused(settings: Settings, strategies: Collection[str]) -> None:
-    """Refuse a setting that was changed and has no effect with these strategies or with this depth."""
+    """Refuse a setting that was changed and has no effect with these strategies or with this depth, and images
+    that are too small for the network."""
+    if settings.backbone.endswith("efficientnet-lite0") and settings.px < 32:
+        raise UsageError(f"--px {settings.px} is too small for {settings.backbone}: give 32 or more.")
     chosen = {"strategies": strategies, "depths": [settings.depth]}
     for one in fields(settings):
         for what, names in chosen.items():

@@ -109,7 +109,7 @@ def test_what_goes_wrong_is_a_sentence_and_nothing_is_replaced(folder: Path, tmp
     with pytest.raises(UsageError, match="is there already"):
         backup(folder, tmp_path / "old")
     assert (tmp_path / "old").read_text() == "mine"
-    with no_file_over(20_000), pytest.raises(DiskError):
+    with no_file_over(40_000), pytest.raises(DiskError):
         backup(folder, tmp_path / "new")
     assert not (tmp_path / "new").exists()
     with pytest.raises(CampaignError, match="is not a"):

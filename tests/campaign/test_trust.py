@@ -24,8 +24,7 @@ from anneal.campaign.campaign import Campaign
 from anneal.campaign.questions import take
 from anneal.campaign.turn import turn
 from anneal.errors import ArchiveError, BackboneError, CampaignError, UsageError
-from anneal.network import backbones
-from anneal.settings import Settings
+from anneal.network import backbones, encode
 from served import label, page_of, wait_for
 
 
@@ -250,11 +249,16 @@ def test_a_campaign_does_not_download_a_network(folder: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("name", ["efficientnet-lite0", "random:efficientnet-lite0"])
-def test_images_that_are_too_small_for_the_network_are_refused(name: str) -> None:
-    with pytest.raises(UsageError, match=r"--px 31 is too small for .*: give 32 or more"):
-        Settings(backbone=name, px=31)
-    assert Settings(backbone=name, px=32).px == 32
-    assert Settings(backbone="random:resnet-18", px=8).px == 8
+def test_images_that_are_too_small_for_the_network_are_refused(
+    run: Commands, tmp_path: Path, name: str
+) -> None:
+    archive = pattern_archive(tmp_path, kinds=2, each=2)
+    refused = run(tmp_path / "new", "init", archive.root, "--backbone", name, "--px", "31")
+    assert (refused.code, refused.is_plain()) == (2, True)
+    assert f"--px 31 is too small for {name}: give 32 or more" in refused.text
+    small = open_archive(archive.root, 16, tmp_path / "small")
+    with pytest.raises(UsageError, match=r"cannot take images of 16 pixels .*: give a larger --px"):
+        encode.inputs(small, backbones.load(name), "head")
 
 
 def test_the_wheel_holds_no_test_data() -> None:

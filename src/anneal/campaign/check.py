@@ -17,7 +17,7 @@ from anneal.campaign.campaign import FILE, Campaign
 from anneal.campaign.rounds import FROZEN, Round, Rounds
 from anneal.campaign.salvage import salvage
 from anneal.campaign.store import Store
-from anneal.errors import AnnealError
+from anneal.errors import AnnealError, DiskError
 from anneal.files import checksum
 from anneal.method.snapshot import Snapshot
 from anneal.settings import Stream
@@ -137,7 +137,7 @@ def _of_database(folder: Path) -> Iterator[Damage]:
             campaign.store.labels()
             campaign.mailbox.machine()
     except (AnnealError, sqlite3.DatabaseError) as error:
-        if "newer anneal" in str(error):
+        if "newer anneal" in str(error) or isinstance(error, DiskError):
             raise
         yield Damage(FILE, f"{error} {lost}")
 

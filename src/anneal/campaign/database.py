@@ -14,6 +14,7 @@ from anneal.errors import CampaignError, DiskError
 from anneal.files import make_folder
 
 PATIENCE = 30  # seconds to wait for another process that writes
+OF_DISK = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL)
 TABLES = {"settings", "answers", "labels", "rounds", "leases", "heldout", "ranks", "machine", "queries"}
 
 
@@ -45,8 +46,14 @@ class Database:
             self._refuse_incomplete()
             self.db.execute(f"PRAGMA query_only = {self.read_only}")
         except (sqlite3.DatabaseError, OSError) as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in OF_DISK:
+                raise DiskError(
+                    f"{path} cannot be opened now ({error}): free some space, check its rights, or end what "
+                    "else uses it. Nothing is lost."
+                ) from error
             raise CampaignError(
-                f"{path} is damaged or not a campaign's file ({error}): anneal check says what can be saved."
+                f"{path} is not a campaign file that can be opened ({error}): anneal check says what can be "
+                "saved."
             ) from error
 
     def _switch_to_wal(self) -> None:

@@ -212,8 +212,9 @@ def _is_worse(campaign: Campaign, model: int, than: int, noted: Noted) -> bool:
 
 def refusal(campaign: Campaign) -> str:
     """A sentence that says so if the newest model does not serve; else nothing."""
-    newest = campaign.rounds.current - 1
-    serving = campaign.rounds.serving
+    records = campaign.rounds.records()
+    newest = len(records) - 1
+    serving = records[-1].serving if records else FROZEN
     if newest == serving:
         return ""
     stays = "the frozen features stay" if serving == FROZEN else f"the model of round {serving} stays"

@@ -14,6 +14,7 @@ from anneal.errors import AnnealError
 GRACE = 5.0  # seconds for the machine's process to end by itself
 STEADY = 600.0  # seconds after which a process that dies is started again at once
 LONGEST_WAIT = 60.0  # seconds before a start, at most
+STARTING = 600.0  # seconds until its first sign of life: it loads torch, or waits for another one to end
 HUNG = 120.0  # seconds without a sign of life until the process is replaced; it gives one every two seconds
 
 
@@ -46,8 +47,9 @@ def keep_running(folder: Path, ending: threading.Event, strategy: str | None = N
 def _watch(folder: Path, process: subprocess.Popen[bytes], ending: threading.Event) -> bool:
     """Wait until the process ends, or ``ending`` is set, or it is silent for too long: only then it returns
     True. The clock stands still while this computer sleeps."""
-    said = None
+    said = _last_sign(folder)
     heard = time.monotonic()
+    patience = STARTING
     looked = 0.0
     while process.poll() is None and not ending.wait(0.2):
         now = time.monotonic()
@@ -57,7 +59,8 @@ def _watch(folder: Path, process: subprocess.Popen[bytes], ending: threading.Eve
             if last != said:
                 said = last
                 heard = now
-        if now - heard > HUNG:
+                patience = HUNG
+        if now - heard > patience:
             return True
     return False
 
