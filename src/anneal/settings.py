@@ -155,8 +155,8 @@ def option(name: str) -> str:
 
 
 def refuse_unused(settings: Settings, strategies: Collection[str]) -> None:
-    """Refuse a setting that was changed and has no effect with these strategies or with this depth, and images
-    that are too small for the network."""
+    """Refuse a setting that was changed and has no effect with these strategies or with this depth, and
+    images that are too small for the network."""
     if settings.backbone.endswith("efficientnet-lite0") and settings.px < 32:
         raise UsageError(f"--px {settings.px} is too small for {settings.backbone}: give 32 or more.")
     chosen = {"strategies": strategies, "depths": [settings.depth]}

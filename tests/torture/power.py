@@ -95,7 +95,11 @@ def is_possible() -> bool:
     if shutil.which("strace") is None:
         return False
     return (
-        subprocess.run(["strace", "-o", "/dev/null", "true"], capture_output=True, check=False).returncode
+        subprocess.run(
+            ["strace", "-f", "--seccomp-bpf", "-e", "trace=fsync", "-o", "/dev/null", "true"],
+            capture_output=True,
+            check=False,
+        ).returncode
         == 0
     )
 
@@ -113,7 +117,19 @@ def recorded(folder: Path, trace: Path) -> list[tuple[str, str, int]]:
     """The calls of the work on a campaign, in order. It stays as the work left it."""
     here = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "campaign")]
     work = [sys.executable, "-c", WORK, str(folder), *here]
-    command = ["strace", "-f", "-y", "-s", "64", "-e", f"trace={CALLS}", "-o", str(trace), *work]
+    command = [
+        "strace",
+        "-f",
+        "--seccomp-bpf",
+        "-y",
+        "-s",
+        "64",
+        "-e",
+        f"trace={CALLS}",
+        "-o",
+        str(trace),
+        *work,
+    ]
     subprocess.run(command, check=True, capture_output=True)
     lines = trace.read_text(errors="replace").splitlines()
     found = [LINE.match(line) for line in lines if str(folder) in line or re.search(r"write\(1[<,]", line)]
