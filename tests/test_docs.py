@@ -160,6 +160,7 @@ def test_the_settings_stand_in_the_guide_with_their_defaults() -> None:
 
 OPTION_SECTIONS = (
     "init", "label", "import, export, round, status", "search", "simulate", "reproduce", "demo",
+    "check, backup, restore, fetch",
 )  # fmt: skip
 
 

@@ -274,3 +274,11 @@ def test_the_wheel_holds_no_test_data() -> None:
     assert set(about["package-data"]) == {"anneal"}
     kinds = {path.suffix for path in (root / where / "anneal").rglob("*") if path.is_file()} - {".pyc"}
     assert kinds <= {".py", ".typed", ".js", ".css", ".html", ".svg", ".json"}, os.fspath(root)
+
+
+def test_bandit_finds_nothing_that_is_not_explained() -> None:
+    pytest.importorskip("bandit")
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-m", "bandit", "-q", "-c", "pyproject.toml", "-r", "src"]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout

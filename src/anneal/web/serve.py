@@ -47,6 +47,6 @@ def serve(campaign: Campaign, host: str, port: int, token: str, ready: Callable[
 
 def _address(host: str, port: int, token: str) -> str:
     name = f"[{host}]" if ":" in host else host
-    if host in ("0.0.0.0", "::"):
+    if host in ("0.0.0.0", "::"):  # nosec B104: a person asked for it
         name = socket.gethostname()
     return f"http://{name}:{port}/" + (f"?token={quote(token, safe='')}" if token else "")
