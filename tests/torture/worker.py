@@ -25,25 +25,30 @@ from anneal.campaign.questions import take  # noqa: E402
 from torture.power import make  # noqa: E402
 
 EACH = 4  # answers before a kill
-LONGEST = 3.0  # seconds of a turn until the kill
+LONGEST = 6.0  # seconds from its start to the kill, at most
+AGAIN = 40  # kills on one campaign, which is then made anew: all its pairs would be answered
 PATIENCE = 300.0  # seconds for the process to start
 
 
 def run(count: int) -> str:
     """Kill the process this many times; returns what was counted."""
     rng = np.random.default_rng(0)
-    with tempfile.TemporaryDirectory() as name:
-        folder = make(Path(name).resolve())
-        with closing(Campaign.open(folder)) as campaign:
-            campaign.store.set(settings={**campaign.store.setting("settings", {}), "per_round": EACH})
-        sent: list[str] = []
-        in_a_turn = 0
-        for kill in range(count):
-            in_a_turn += _kill_once(folder, sent, kill, float(rng.uniform(0, LONGEST)))
-            _verify(folder, sent)
-        with closing(Campaign.open(folder)) as campaign:
-            rounds = campaign.rounds.current
-    what = f"{count} kills ({in_a_turn} of them in a turn), {rounds} rounds, {len(sent)} answers"
+    in_a_turn = 0
+    rounds = 0
+    answers = 0
+    for first in range(0, count, AGAIN):
+        with tempfile.TemporaryDirectory() as name:
+            folder = make(Path(name).resolve(), seed=first)
+            with closing(Campaign.open(folder)) as campaign:
+                campaign.store.set(settings={**campaign.store.setting("settings", {}), "per_round": EACH})
+            sent: list[str] = []
+            for kill in range(first, min(first + AGAIN, count)):
+                in_a_turn += _kill_once(folder, sent, kill, float(rng.uniform(0, LONGEST)))
+                _verify(folder, sent)
+            answers += len(sent)
+            with closing(Campaign.open(folder)) as campaign:
+                rounds += campaign.rounds.current
+    what = f"{count} kills ({in_a_turn} of them in a turn), {rounds} rounds, {answers} answers"
     return f"worker: {what}, 0 lost, 0 doubled, 0 broken rounds"
 
 
