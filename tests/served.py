@@ -13,7 +13,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,16 +110,19 @@ class Label(Site):
 
 
 @contextmanager
-def label(folder: Path, *options: str, port: int = 0) -> Iterator[Label]:
-    """The command itself, with its machine. It is ended by ctrl-c, unless the test killed it."""
-    command = [sys.executable, "-m", "anneal", "label", "--campaign", str(folder), "--no-browser"]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", "PYTHONUNBUFFERED": "1"}
+def label(
+    folder: Path, *options: str, port: int = 0, command: Sequence[str] = (), env: dict[str, str] | None = None
+) -> Iterator[Label]:
+    """The command itself, with its machine. It is ended by ctrl-c, unless the test killed it. ``command`` is
+    how anneal is started, if not as a module."""
+    start = [*(command or [sys.executable, "-m", "anneal"]), "label", "--campaign", str(folder)]
+    quick = {"OMP_NUM_THREADS": "1", "COLUMNS": "200", "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
-        [*command, "--port", str(port), *options],
+        [*start, "--no-browser", "--port", str(port), *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=env,
+        env={**os.environ, **quick, **(env or {})},
     )
     assert process.stdout is not None
     try:

@@ -160,7 +160,7 @@ def test_the_settings_stand_in_the_guide_with_their_defaults() -> None:
 
 OPTION_SECTIONS = (
     "init", "label", "import, round, status", "add, update, relocate, duplicates", "export", "classify",
-    "search", "simulate", "reproduce", "demo",
+    "search", "check, backup, restore, fetch", "simulate", "reproduce", "demo",
 )  # fmt: skip
 
 

@@ -16,8 +16,8 @@ import anneal
 
 ROOM_OF = {
     **dict.fromkeys(("errors", "pairs", "settings", "files", "watch", "work"), "floor"),
-    **dict.fromkeys(("cli", "cli_archive", "cli_experiments", "cli_export", "console", "__main__"), "cli"),
-    "": "cli",  # the package
+    **dict.fromkeys(("cli", "cli_archive", "cli_care", "cli_experiments", "cli_export"), "cli"),
+    **dict.fromkeys(("console", "__main__", ""), "cli"),  # "": the package
 }  # a folder is a room, and so is any other module
 
 MAY_IMPORT = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import sys
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -15,12 +16,14 @@ from rich.table import Table
 
 from anneal import __version__
 from anneal.cli_archive import add, duplicates, relocate, update
+from anneal.cli_care import backup, check, fetch, restore
 from anneal.cli_experiments import demo, reproduce, simulate
 from anneal.cli_export import classify, export, import_, search
 from anneal.console import (
     CampaignOption,
     Device,
     Json,
+    OwnStrategy,
     Ray,
     describe,
     err,
@@ -32,6 +35,7 @@ from anneal.console import (
     with_settings,
 )
 from anneal.errors import AnnealError, UsageError
+from anneal.files import explain_disk_errors
 from anneal.pairs import Verdict
 from anneal.settings import Settings, refuse_unused
 
@@ -47,11 +51,17 @@ def main() -> None:
     """The entry point: a mistake of the user ends in a sentence and an exit code, not in a traceback."""
     # Threads that wait must not spin: beside other work they would slow it down, and themselves.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # Processes that this one starts take no module from the current folder, which may be a stranger's.
+    os.environ["PYTHONSAFEPATH"] = "1"
     try:
-        app()
+        with explain_disk_errors(Path.cwd() / "file"):
+            app()
     except AnnealError as error:
         err.print(f"[bold red]anneal:[/] {escape(str(error))}")
         sys.exit(error.exit_code)
+    except sqlite3.DatabaseError as error:
+        err.print(f"[bold red]anneal:[/] The campaign's file is damaged ({error}): run anneal check.")
+        sys.exit(1)
 
 
 @app.callback(invoke_without_command=True)
@@ -142,6 +152,7 @@ def label(
     ] = None,
     criterion: Annotated[str | None, typer.Option(help="What you mean by similar.")] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open the page.")] = False,
+    strategy: OwnStrategy = None,
     device: Device = "auto",
 ) -> None:
     """Answer "are these two similar?" in the browser, while the machine learns beside it.
@@ -152,7 +163,8 @@ def label(
     from anneal.campaign.campaign import Campaign
     from anneal.web import serve
 
-    opened = Campaign.open(campaign)
+    opened = Campaign.open(campaign, strategy)
+    opened.refuse_unless_usable()
     if overlap is not None:
         opened.store.set(overlap=overlap)
     if criterion is not None:
@@ -175,16 +187,17 @@ def label(
 
 
 @app.command(hidden=True)
-def worker(campaign: CampaignOption = Path("campaign")) -> None:
+def worker(campaign: CampaignOption = Path("campaign"), strategy: OwnStrategy = None) -> None:
     """The machine's process, as long as standard input is open; anneal label starts it."""
     from anneal.campaign import worker as machine
 
-    machine.run(campaign)
+    machine.run(campaign, strategy)
 
 
 @app.command("round")
 def round_(
     campaign: CampaignOption = Path("campaign"),
+    strategy: OwnStrategy = None,
     device: Device = "auto",
     ray: Ray = None,
     as_json: Json = False,
@@ -200,7 +213,8 @@ def round_(
     from anneal.campaign import heldout, progress
     from anneal.campaign.campaign import WORKER_LOCK, Campaign
 
-    opened = Campaign.open(campaign)
+    opened = Campaign.open(campaign, strategy)
+    opened.refuse_unless_usable()
     if "RANK" in os.environ:  # torchrun or accelerate has set it
         from anneal.campaign.turn import assist
         from anneal.network.processes import is_helper
@@ -308,6 +322,12 @@ def _print_archive(lines: list[str], missing: list[str]) -> None:
         )
 
 
+OTHERS = (
+    *(add, update, relocate, duplicates),
+    *(export, classify, search),
+    *(check, backup, restore, fetch),
+    *(simulate, reproduce, demo),
+)
 app.command("import")(import_)
-for command in (add, update, relocate, duplicates, export, classify, search, simulate, reproduce, demo):
+for command in OTHERS:
     app.command()(command)

@@ -36,6 +36,9 @@ out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 CampaignOption = Annotated[Path, typer.Option("--campaign", help="The campaign's folder.")]
+OwnStrategy = Annotated[
+    str | None, typer.Option("--strategy", help="The campaign's own strategy, module:name, to confirm it.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for a script to read.")]
 Device = Annotated[
     str, typer.Option(envvar="ANNEAL_DEVICE", help="Where networks run: auto (a GPU if any), cpu, cuda, mps.")

@@ -1,8 +1,11 @@
 """Files that are written whole or not at all, and disk errors as plain sentences."""
 
 import errno
+import glob
 import mmap
 import os
+import re
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +17,7 @@ from numpy.typing import NDArray
 from anneal.errors import DiskError
 
 GATHERED = 2048  # rows at once
+PART = 1 << 22  # bytes at once
 
 
 def printable(name: str) -> str:
@@ -53,9 +57,11 @@ def gather(array: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A new file beside ``path`` to write to. It takes the place of ``path`` at the end, or is removed."""
+    """A new file beside ``path`` to write to. It takes the place of ``path`` at the end, or is removed. Then
+    both the file and its name are on the disk: a loss of power does not undo it."""
     with explain_disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
+        _remove_leftovers(path)
         fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
         try:
             # With "wb" np.save leaves the writing to C code, whose error on a full disk has no errno.
@@ -64,8 +70,53 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
                 out.flush()
                 os.fsync(out.fileno())
             fresh.replace(path)
+            _sync_folder(path.parent)
         finally:
             fresh.unlink(missing_ok=True)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, where they are missing, and put their names on the disk."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _sync_folder(folder.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Put the names of a folder's files on the disk."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what processes that were killed in ``replacing`` have left beside this file."""
+    for file in path.parent.glob(f"{glob.escape(path.name)}.*.tmp"):
+        writer = re.fullmatch(r"(\d+)\.tmp", file.name.removeprefix(f"{path.name}."))
+        if writer is not None and not _is_running(int(writer[1])):
+            file.unlink(missing_ok=True)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        pass
+    return True
+
+
+def checksum(path: Path) -> str:
+    """CRC-32 of a file's bytes, read a part at a time."""
+    value = 0
+    with path.open("rb") as file:
+        while part := file.read(PART):
+            value = zlib.crc32(part, value)
+    return f"{value:08x}"
 
 
 @contextmanager

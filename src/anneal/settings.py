@@ -141,6 +141,8 @@ class Settings:
         for name in ("share", "recheck", "pseudo_labels", "heldout"):
             if not 0 <= getattr(self, name) <= 0.9:
                 raise UsageError(f"{option(name)} {getattr(self, name)}: give a share from 0 to 0.9.")
+        if not 8 <= self.px <= 2048:
+            raise UsageError(f"--px {self.px} is not a size for a network: give 8 to 2048, for example 224.")
         if not 1 <= self.views <= 4:
             raise UsageError(f"--views {self.views}: an image has 1 to 4 quarter turns.")
         if not np.isfinite(self.lam):
@@ -181,6 +183,20 @@ def stretch_range(text: str) -> tuple[float, float] | None:
     return (low, high) if math.isfinite(low) and low < high < math.inf else None
 
 
+def from_json(saved: Any) -> Settings:
+    """Settings that were saved, perhaps by a later version, which may have more, or by a stranger."""
+    if not isinstance(saved, dict):
+        raise UsageError("The campaign's settings cannot be read: run anneal check.")
+    kept = {}
+    for one in fields(Settings):
+        value = saved.get(one.name, one.default)
+        kinds = (int, float) if isinstance(one.default, float) else (type(one.default),)
+        if type(value) not in kinds:
+            raise UsageError(f"The campaign's setting {one.name} is {value!r:.50}: run anneal check.")
+        kept[one.name] = value
+    return Settings(**kept)
+
+
 def option(name: str) -> str:
     """The command line's option for a field of Settings."""
     about = Settings.__dataclass_fields__[name].metadata
@@ -188,7 +204,10 @@ def option(name: str) -> str:
 
 
 def refuse_unused(settings: Settings, strategies: Collection[str]) -> None:
-    """Refuse a setting that was changed and has no effect with these strategies or with this depth."""
+    """Refuse a setting that was changed and has no effect with these strategies or with this depth, and
+    images that are too small for the network."""
+    if settings.backbone.endswith("efficientnet-lite0") and settings.px < 32:
+        raise UsageError(f"--px {settings.px} is too small for {settings.backbone}: give 32 or more.")
     chosen = {"strategies": strategies, "depths": [settings.depth]}
     for one in fields(settings):
         for what, names in chosen.items():

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.metrics import cohen_kappa_score
+from tiny import random_space
 
 from anneal.archive.catalog import Archive, open_archive
 from anneal.campaign import progress
@@ -24,6 +25,7 @@ from anneal.campaign.rounds import FROZEN, Record
 from anneal.campaign.store import MACHINE, Event, HeldOut, Purpose, Row, Store
 from anneal.errors import ArchiveError, CampaignError, DiskError, UsageError
 from anneal.method import steering
+from anneal.method.snapshot import Agenda
 from anneal.pairs import UNKNOWN, Answers, Pair, Pairs, Verdict
 from anneal.settings import Settings
 from full_disk import no_file_over
@@ -812,6 +814,9 @@ def test_shares_are_those_of_each_rounds_answers_that_are_learnt_from(make: Make
 
 def test_what_the_machine_does_is_told_in_numbers_and_in_a_sentence(make: Make) -> None:
     campaign = make(per_round=3)
+    files = campaign.rounds.files(FROZEN)
+    files.save_space(random_space(n=campaign.size), np.empty((0, 6), dtype=np.int64))
+    files.save_agenda(Agenda())
     assert progress.machine(campaign)["state"] == "absent"
     assert progress.machine(campaign)["text"].startswith("The machine is not running.")
     campaign.mailbox.set_machine(state="idle")

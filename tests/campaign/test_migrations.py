@@ -390,7 +390,7 @@ def test_a_step_that_fails_leaves_the_old_version(tmp_path: Path, monkeypatch: p
     broken = [*MIGRATIONS[:2], fail_at_the_end]
     before = raw(file, "SELECT * FROM answers")
     with monkeypatch.context() as patch:
-        patch.setattr("anneal.campaign.store.MIGRATIONS", broken)
+        patch.setattr("anneal.campaign.database.MIGRATIONS", broken)
         with pytest.raises(KeyboardInterrupt):
             Store(file)
     assert raw(file, "PRAGMA user_version") == [(2,)]

@@ -194,7 +194,7 @@ def test_an_index_that_cannot_be_read_counts_as_none(tmp_path: Path, monkeypatch
 
 
 def test_lost_vectors_are_an_error_that_names_the_remedy(tmp_path: Path) -> None:
-    with pytest.raises(CampaignError, match=r"0002 has lost its vectors: run anneal round again"):
+    with pytest.raises(CampaignError, match=r"0002 has lost its vectors: run anneal check"):
         Round.of(tmp_path, 2).vectors()
 
 

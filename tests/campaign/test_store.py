@@ -499,7 +499,7 @@ def test_opening_waits_for_a_process_that_is_making_the_file(tmp_path: Path) -> 
 
 
 def test_waiting_too_long_for_a_file_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("anneal.campaign.store.PATIENCE", 0.1)
+    monkeypatch.setattr("anneal.campaign.database.PATIENCE", 0.1)
     path = tmp_path / "campaign.sqlite"
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")

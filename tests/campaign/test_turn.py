@@ -298,7 +298,11 @@ def test_training_starts_from_the_serving_model(campaign: Campaign, monkeypatch:
     assert not is_of_round(used[3], campaign, 2)
     shutil.rmtree(campaign.rounds.files(campaign.rounds.serving).folder)
     turn.turn(campaign, SHRUNK)
-    assert used[4] is None  # the model is lost
+    assert is_of_round(used[4], campaign, 1)  # the last good one
+    for number in range(campaign.rounds.current):
+        (campaign.rounds.files(number).folder / "model.json").unlink(missing_ok=True)
+    turn.turn(campaign, SHRUNK)
+    assert used[5] is None
 
 
 def test_a_cold_restart_starts_from_the_pretrained_network(

@@ -241,7 +241,7 @@ def test_a_second_worker_waits_until_the_first_one_ends(
         end.wait()
         stop.set()
 
-    def take_turns(folder: Path, stop: threading.Event) -> None:
+    def take_turns(folder: Path, stop: threading.Event, strategy: str | None) -> None:
         started.set()
         stop.wait()
 

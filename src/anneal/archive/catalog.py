@@ -10,7 +10,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -54,6 +54,7 @@ class Archive:
     folder: Path  # holds the pixels and everything computed from them
     about: tuple[About, ...]
     reading: Reading
+    folders: tuple[str, ...] = ()  # outside the root, that belong to it too
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -103,6 +104,8 @@ class Archive:
         or a ``box`` (x, y, width, height) of its own pixels. ``bands`` shows others than the archive does."""
         path = self.file(image)
         reading = self.reading if bands is None else replace(self.reading, bands=bands, channels=3)
+        if not is_inside(self.paths[image], self.folders):
+            raise ArchiveError(f"{path} is not in the archive's folder: only what is stored of it is shown.")
         try:
             rasters.regular(path)
             return shown(path, within(most), reading, self.about[image].window, box)
@@ -139,6 +142,14 @@ class Archive:
         """Paths of files that are gone from the disk. Their kept pixels still work."""
         there = lru_cache(maxsize=1)(Path.exists)  # tiles of a file follow one another
         return [path for i, path in enumerate(self.paths) if not there(self.file(i))]
+
+
+def is_inside(path: str, folders: Sequence[str] = ()) -> bool:
+    """Whether a path of a campaign, perhaps a stranger's, stays in the archive's folder, or in one of the
+    other ``folders`` that belong to it."""
+    if ".." in Path(path).parts:
+        return False
+    return not os.path.isabs(path) or any(Path(folder) in Path(path).parents for folder in folders)
 
 
 def open_archive(
@@ -184,7 +195,7 @@ def reopen(root: Path, folder: Path, px: int, size: int | None = None, *, and_mo
     for path, label, split, digest, reason, *more in _listed(pixels):
         if digest:
             # A class or a split stands in many lines and is held once.
-            known = _about(more[0]) if more else NOTHING
+            known = about_of(more[0]) if more else NOTHING
             images.append((path, sys.intern(label), sys.intern(split), digest, known))
             skipped.pop(path, None)
         else:
@@ -230,7 +241,7 @@ def _is_read(pixels: GrowingArray) -> bool:
     return pixels.complete and ("images" in pixels.note or _has_list(pixels))
 
 
-def _about(saved: dict[str, Any]) -> About:
+def about_of(saved: dict[str, Any]) -> About:
     window = saved.get("window")
     footprint = tuple((x, y) for x, y in saved.get("footprint", ()))
     size = saved.get("size")
@@ -252,7 +263,12 @@ def _listed(pixels: GrowingArray) -> Iterator[list[Any]]:
         return
     with _list_file(pixels).open("rb") as lines:
         for _ in range(note["files"]):
-            yield json.loads(lines.readline())
+            try:
+                path, label, split, digest, reason, *more = json.loads(lines.readline())
+            except (ValueError, TypeError) as error:
+                where = _list_file(pixels)
+                raise ArchiveError(f"The list of files in {where} is damaged: run anneal check.") from error
+            yield [str(path), str(label), str(split), str(digest), str(reason), *more]
 
 
 def _begin_list(pixels: GrowingArray) -> None:

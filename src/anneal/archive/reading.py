@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from anneal.errors import ArchiveError
 from anneal.files import write_text
 from anneal.settings import Settings
 
@@ -126,8 +127,13 @@ class Reading:
         if not file.exists():
             return cls(stretch="image", fit="squash")
         known = {one.name for one in fields(cls)}
-        saved = json.loads(file.read_text(encoding="utf-8"))
-        return cls(**{name: _tuples(value) for name, value in saved.items() if name in known})
+        try:
+            saved = json.loads(file.read_bytes())
+            return cls(**{name: _tuples(value) for name, value in saved.items() if name in known})
+        except (ValueError, AttributeError, TypeError) as error:
+            raise ArchiveError(
+                f"{file} is damaged ({error}): restore it from a backup that was made with --all."
+            ) from error
 
 
 CHOSEN = ("bands", "stretch", "stretch_by", "fit", "tile", "overlap")

@@ -18,6 +18,7 @@ import numpy as np
 from anneal.archive import thumbnails
 from anneal.archive.catalog import Archive
 from anneal.archive.growth import digest_of, files_of, stats, tiled
+from anneal.campaign import trust
 from anneal.campaign.evidence import Evidence, GrowingEvidence, answers_of, label_pairs
 from anneal.campaign.holdings import Holdings
 from anneal.campaign.inventory import Inventory, Near, Retired
@@ -25,9 +26,9 @@ from anneal.campaign.log import Log
 from anneal.campaign.rounds import FROZEN
 from anneal.campaign.store import MACHINE, Event, HeldOut, Mailbox, Purpose, Row, Store
 from anneal.campaign.tally import Tally
-from anneal.errors import UsageError
+from anneal.errors import DiskError, UsageError
 from anneal.method.relations import CLOSURES, Known
-from anneal.method.strategies import Strategy, chosen
+from anneal.method.strategies import Strategy
 from anneal.pairs import UNKNOWN, Answers, Ids, Pair, Pairs, Verdict
 from anneal.settings import Settings, Stream
 
@@ -50,17 +51,20 @@ class Campaign(Holdings):
 
     _repr_html_ = _html
 
-    def __init__(self, folder: Path, store: Store, strategy: Strategy | None = None) -> None:
+    def __init__(self, folder: Path, store: Store, strategy: Strategy | str | None = None) -> None:
         super().__init__(folder, store)
         self.mailbox = Mailbox(store)
         self.id = str(store.setting("id", ""))  # one of its own, whatever the folder is called
+        self.own_strategy = strategy if isinstance(strategy, str) else None  # as a person named it
+        if isinstance(strategy, str):
+            strategy = trust.strategy(self.settings, strategy)
         self._strategy = strategy
         self._closure = CLOSURES[self.settings.closure]
 
     @cached_property
     def strategy(self) -> Strategy:
         """Found when it is first needed: a campaign can be looked at without it."""
-        return chosen(self.settings) if self._strategy is None else self._strategy
+        return trust.strategy(self.settings, None) if self._strategy is None else self._strategy
 
     def _forget(self) -> None:
         """Nothing is read yet."""
@@ -111,7 +115,8 @@ class Campaign(Holdings):
         return cls(folder, store, strategy)
 
     @classmethod
-    def open(cls, folder: Path | str, strategy: Strategy | None = None) -> Self:
+    def open(cls, folder: Path | str, strategy: Strategy | str | None = None) -> Self:
+        """The campaign in a folder. A strategy of its own, ``module:name``, must be named here to be used."""
         return cls(Path(folder), Store(Path(folder) / FILE), strategy)
 
     @staticmethod
@@ -126,6 +131,12 @@ class Campaign(Holdings):
 
     def close(self) -> None:
         self.store.close()
+
+    def refuse_unless_usable(self) -> None:
+        """Refuse to ask and learn where nothing can be written, or by a strategy that nobody confirmed."""
+        self.strategy  # noqa: B018
+        if self.store.read_only:
+            raise DiskError(f"{self.folder} may not be written: copy the campaign to another folder.")
 
     def answer(
         self,
@@ -143,7 +154,7 @@ class Campaign(Holdings):
         pair = (min(a, b), max(a, b))
         self.check([pair], [verdict])
         with self.transaction() as log:
-            strategy = self.strategy.name
+            strategy = self.settings.strategy if self._strategy is None else self._strategy.name
             number = self.rounds.current
             purpose = self._purpose(log, pair)
             event = Event(*pair, int(verdict), annotator, strategy, number, purpose, asked, looked, key)

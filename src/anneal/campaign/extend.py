@@ -6,8 +6,8 @@ from typing import cast
 from anneal.archive.catalog import Archive
 from anneal.campaign import heldout
 from anneal.campaign.campaign import Campaign
-from anneal.campaign.rounds import FROZEN
-from anneal.campaign.turn import BLOCK, network_of, plan_again
+from anneal.campaign.rounds import BLOCK, FROZEN
+from anneal.campaign.turn import network_of, plan_again
 from anneal.files import release
 from anneal.method.neighbours import unit
 from anneal.network import encode, model

@@ -54,7 +54,7 @@ def more(campaign: Campaign, vectors: Floats, known: Known, number: int) -> Held
     earlier = rounds.heldout_draws()
     pairs = rounds.heldout_pairs()
     drawing = max((model for model, *_ in earlier), default=number)
-    if is_drawing(number) or not rounds.files(drawing).has_vectors:
+    if is_drawing(number) or not rounds.has_vectors(drawing):
         drawing = number
     space = vectors if drawing == number else rounds.files(drawing).vectors()
     wanted = round(settings.per_round * settings.heldout) - len(campaign.open_heldout(known))
@@ -64,9 +64,8 @@ def more(campaign: Campaign, vectors: Floats, known: Known, number: int) -> Held
     new = Pairs.from_list({pair: None for _, pair in drawn if pair not in pairs})
     ranked = _ranked(number, vectors, images, Pairs.from_list(pairs).then(new))
     for model in range(FROZEN, number):
-        files = rounds.files(model)
-        if files.has_vectors:
-            ranked += _ranked(model, files.vectors(), images, new)
+        if rounds.has_vectors(model):
+            ranked += _ranked(model, rounds.files(model).vectors(), images, new)
     return HeldOut([(drawing, start + at, *pair) for at, pair in drawn], ranked)
 
 
@@ -206,7 +205,7 @@ def choose_serving(campaign: Campaign, number: int, heldout: HeldOut) -> int:
     rounds = campaign.rounds
     noted = campaign.rounds.ranks() | {row[:3]: row[3:] for row in heldout.ranks}
     served = {FROZEN, *(record.serving for record in rounds.records())}
-    served = {model for model in served if rounds.files(model).has_vectors}
+    served = {model for model in served if rounds.is_whole(model)}
     serving, *later = sorted({*served, number})
     for model in later:
         if not _is_worse(campaign, model, serving, noted):
@@ -227,8 +226,9 @@ def _is_worse(campaign: Campaign, model: int, than: int, noted: Noted) -> bool:
 
 def refusal(campaign: Campaign) -> str:
     """A sentence that says so if the newest model does not serve; else nothing."""
-    newest = campaign.rounds.current - 1
-    serving = campaign.rounds.serving
+    records = campaign.rounds.records()
+    newest = len(records) - 1
+    serving = records[-1].serving if records else FROZEN
     if newest == serving:
         return ""
     stays = "the frozen features stay" if serving == FROZEN else f"the model of round {serving} stays"

@@ -1,18 +1,20 @@
 """The images that a campaign has: how many, where they are, and which of them count."""
 
-from dataclasses import fields
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from anneal.archive.catalog import Archive, reopen, with_paths
+from anneal.archive.pixels import GrowingArray
 from anneal.archive.reading import Reading
+from anneal.campaign import trust
 from anneal.campaign.inventory import Inventory
 from anneal.campaign.rounds import Rounds
 from anneal.campaign.store import Store
 from anneal.errors import CampaignError
 from anneal.pairs import Ids
-from anneal.settings import Settings
+from anneal.settings import from_json
 
 Version = tuple[float, ...]
 
@@ -26,17 +28,19 @@ class Holdings:
         self.inventory = Inventory(store)
         saved = store.settings()
         try:
-            known = {one.name for one in fields(Settings)}  # a later version may have saved more
-            self.settings = Settings(**{k: v for k, v in saved["settings"].items() if k in known})
-            some = saved["images"]
+            self.settings = from_json(saved["settings"])
             stored = Path(saved["archive"]["folder"])
+            beside = folder / "cache" / stored.name  # the campaign's folder may have been moved
+            self.archive_folder = beside if beside.exists() else stored  # of pixels and features
+            self.reading = Reading.load(self.archive_folder)  # how a file becomes pixels
+            row = (self.settings.px, self.settings.px, self.reading.channels)
+            pixels = GrowingArray(self.archive_folder / "pixels", "uint8", row)
+            # In a simulation, the images that it asks about.
+            self._chosen = trust.images(store, saved["size"], saved["images"], pixels)
         except KeyError:
             raise CampaignError(f"{folder} holds a campaign that was not finished: run init again.") from None
-        # In a simulation, the images that it asks about.
-        self._chosen: Ids | None = None if some is None else np.array(some, dtype=np.int64)
-        beside = folder / "cache" / stored.name  # the campaign's folder may have been moved
-        self.archive_folder = beside if beside.exists() else stored  # of the archive's pixels and features
-        self.reading = Reading.load(self.archive_folder)  # how a file becomes pixels
+        except TypeError:
+            raise CampaignError(f"{folder} does not say where its images are: run anneal check.") from None
         self._forget()
 
     def _forget(self) -> None:
@@ -93,5 +97,7 @@ class Holdings:
         version = self.rounds.version
         if self._archive is None or self._archive[0] != version:
             archive = reopen(self.root, self.archive_folder, self.settings.px, self.size)
-            self._archive = version, with_paths(archive, self.inventory.moved())
+            folders = tuple(str(source) for source in self.store.setting("sources", []))
+            moved = with_paths(archive, self.inventory.moved())
+            self._archive = version, replace(moved, folders=folders)
         return self._archive[1]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from anneal.campaign.campaign import Campaign
+from anneal.campaign.check import in_words, lost
 from anneal.campaign.evidence import answers_of
 from anneal.campaign.inventory import Reason
 from anneal.campaign.log import PAUSE
@@ -106,8 +107,18 @@ def machine(campaign: Campaign) -> dict[str, Any]:
     needed = campaign.settings.per_round
     state = about.get("state", "absent") if time.time() - at < SILENT else "absent"
     bar = {"step": about.get("step", ""), "done": about.get("done", 0), "total": about.get("total", 1)}
-    text = _machine_text(state, about, needed - fresh)
+    damaged = lost(campaign.rounds)
+    text = _loss(campaign, damaged) + _machine_text(state, about, 0 if damaged else needed - fresh)
     return {"state": state, **bar, "text": text, "fresh": fresh, "needed": needed}
+
+
+def _loss(campaign: Campaign, damaged: Sequence[str]) -> str:
+    """A sentence if files of the newest model cannot be read."""
+    if not damaged:
+        return ""
+    last_good = in_words(campaign.rounds.serving)
+    what = f"Files are damaged: {' and '.join(damaged)} cannot be read."
+    return f"{what} Until they are made again, the last good model serves ({last_good}). "
 
 
 def _machine_text(state: str, about: dict[str, Any], missing: int) -> str:
@@ -117,8 +128,8 @@ def _machine_text(state: str, about: dict[str, Any], missing: int) -> str:
         left = max(round(about.get("again", 0) - time.time()), 0)
         return f"The machine's last turn failed: {about.get('error', '')} It tries again in {left} s."
     if state == "restarting":
-        code = about.get("code")
-        return f"The machine stopped (exit code {code}) and is being started again; nothing is lost."
+        why = "gave no sign of life" if about.get("silent") else f"stopped (exit code {about.get('code')})"
+        return f"The machine {why} and is being started again; nothing is lost."
     if state == "absent":
         return "The machine is not running. Answers are kept; anneal label starts it."
     if missing <= 0:

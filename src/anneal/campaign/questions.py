@@ -127,7 +127,7 @@ def take(
 def _pick(campaign: Campaign, known: Known, askable: Askable, n: int) -> list[Pair]:
     """What the strategy wants to ask now."""
     rounds = campaign.rounds
-    if not rounds.files(rounds.serving).has_vectors:
+    if not rounds.has_vectors(rounds.serving):
         return []
     pending = Pairs.from_list(one.pair for one in (*askable.mine, *askable.others, *askable.again))
     latest = campaign.log().latest(LATEST)

@@ -20,7 +20,7 @@ def withdraw_suspects(campaign: Campaign) -> None:
     """Withdraw answers that may be mistakes, so that their pairs are asked again; not while others wait."""
     log = campaign.log()
     rounds = campaign.rounds
-    if not campaign.settings.recheck or log.waiting or not rounds.files(rounds.serving).has_vectors:
+    if not campaign.settings.recheck or log.waiting or not rounds.has_vectors(rounds.serving):
         return
     numbers = _suspects(campaign, log)
     if numbers:

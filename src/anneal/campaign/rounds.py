@@ -10,17 +10,18 @@ from typing import Any, Self
 
 import numpy as np
 
+from anneal.campaign.intact import UNREADABLE, is_json, is_whole, rows_in, table
 from anneal.campaign.inventory import Inventory
 from anneal.campaign.store import HeldOut, Store
 from anneal.errors import CampaignError
-from anneal.files import release, replacing, save_array
-from anneal.method.neighbours import Index, build_index
+from anneal.files import checksum, release, replacing, save_array
+from anneal.method.neighbours import Index, build_index, unit
 from anneal.method.snapshot import Agenda
 from anneal.pairs import Floats, Ids, Pair, Pairs
 
 FROZEN = -1  # the number of the model before the first round: the frozen features
 LAST = 3  # rounds whose files are kept whatever else
-BLOCK = 8192  # vectors that are copied at once
+BLOCK = 8192  # vectors at once
 EXACT = 100_000  # images: up to here a search compares the query with all of them, past it there is an index
 
 
@@ -41,10 +42,16 @@ class Record:
     seconds: dict[str, float] = field(default_factory=dict)  # of each step
     p5: tuple[float, float, float] | None = None  # value, low, high: the estimate when its files were removed
     curve: dict[str, Any] | None = None  # a simulation's row of curve.csv
+    files: dict[str, tuple[int, str]] = field(default_factory=dict)  # name → size and checksum
 
     @classmethod
     def from_json(cls, about: dict[str, Any]) -> Self:
         known = {one.name for one in fields(cls)}  # a later version may have saved more
+        whole = isinstance(about, dict) and all(
+            type(about.get(name)) is int for name in ("number", "seen", "serving")
+        )
+        if not whole:
+            raise CampaignError("The record of a round cannot be read: run anneal check.")
         return cls(**{name: value for name, value in about.items() if name in known})
 
 
@@ -95,19 +102,30 @@ class Round:
             yield rows
             rows.flush()
 
+    def save_features(self, features: Floats) -> Floats:
+        """Save the frozen features as unit rows, a block at a time; returns them, memory-mapped."""
+        with self.new_vectors(*features.shape) as rows:
+            for i in range(0, len(features), BLOCK):
+                rows[i : i + BLOCK] = unit(features[i : i + BLOCK])
+                release(features)
+                release(rows)
+        return self.vectors()
+
     def save_nearest(self, nearest: Ids) -> None:
         save_array(self.folder / "top.npy", nearest)
 
     @property
     def has_vectors(self) -> bool:
-        return (self.folder / "vectors.npy").exists()
+        """Whether they are there and can be read."""
+        return rows_in(self.folder / "vectors.npy") is not None
 
     def vectors(self) -> Floats:
         """(n, d) unit rows, memory-mapped: every image in this round's space."""
-        try:
-            vectors: Floats = np.load(self.folder / "vectors.npy", mmap_mode="r")
-        except FileNotFoundError:
-            raise CampaignError(f"{self.folder} has lost its vectors: run anneal round again.") from None
+        if not self.has_vectors:
+            raise CampaignError(
+                f"{self.folder} has lost its vectors: run anneal check --repair on the campaign."
+            )
+        vectors: Floats = np.load(self.folder / "vectors.npy", mmap_mode="r")
         return vectors
 
     @property
@@ -150,8 +168,7 @@ class Round:
 
     def nearest(self) -> Ids | None:
         """(queries, 6): images by which P@5 is measured, and the five nearest of each."""
-        file = self.folder / "top.npy"
-        return np.load(file) if file.exists() else None
+        return table(self.folder / "top.npy", 6)
 
     def save_agenda(self, agenda: Agenda) -> None:
         pairs = np.column_stack([agenda.pairs.a, agenda.pairs.b])
@@ -162,14 +179,17 @@ class Round:
             )
 
     def agenda(self) -> Agenda | None:
-        """What the round after this one asks about."""
+        """What the round after this one asks about; None if that is lost."""
         file = self.folder / "agenda.npz"
         if not file.exists():
             return self._agenda_of_version_2()
-        with np.load(file) as saved:
-            pairs = Pairs(saved["pairs"][:, 0], saved["pairs"][:, 1])
-            near = {"near": saved["near"]} if "near" in saved else {}  # files of earlier versions have none
-            return Agenda(pairs, saved["images"], saved["beside"], lean=float(saved["lean"]), **near)
+        try:
+            with file.open("rb") as opened, np.load(opened) as saved:
+                pairs = Pairs(saved["pairs"][:, 0], saved["pairs"][:, 1])
+                near = {"near": saved["near"]} if "near" in saved else {}  # earlier versions have none
+                return Agenda(pairs, saved["images"], saved["beside"], lean=float(saved["lean"]), **near)
+        except UNREADABLE:
+            return None
 
     def _agenda_of_version_2(self) -> Agenda | None:
         files = [self.folder / f"{name}.npy" for name in ("joins", "order", "beside")]
@@ -183,16 +203,25 @@ class Round:
 
     def suspects(self) -> Pairs:
         """Earlier answers that the frozen features speak against."""
-        file = self.folder / "against.npy"
-        if not file.exists():
-            return Pairs.none()
-        saved = np.load(file)
-        return Pairs(saved[:, 0], saved[:, 1])
+        saved = table(self.folder / "against.npy", 2)
+        return Pairs.none() if saved is None else Pairs(saved[:, 0], saved[:, 1])
 
     @property
     def has_model(self) -> bool:
-        """Whether the encoder is there: network.model writes its JSON last."""
-        return (self.folder / "model.json").exists()
+        """Whether the encoder is there and whole: network.model writes its JSON last."""
+        return (self.folder / "model.json").exists() and not self.has_torn_model
+
+    @property
+    def has_torn_model(self) -> bool:
+        """Whether the encoder's files are there and cannot be read."""
+        about = self.folder / "model.json"
+        weights = self.folder / "model.safetensors"
+        return about.exists() and not (is_json(about) and is_whole(weights))
+
+    def checksums(self) -> dict[str, tuple[int, str]]:
+        """The size and the checksum of each file."""
+        files = [file for file in sorted(self.folder.iterdir()) if file.suffix != ".tmp"]
+        return {file.name: (file.stat().st_size, checksum(file)) for file in files}
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -214,7 +243,7 @@ class Rounds:
         self._ranks: dict[tuple[int, int, int], tuple[int, int, float]] | None = None
         self._vectors: tuple[int, Floats] | None = None
         self._index: tuple[int, Index | None] | None = None
-        self._agenda: tuple[int, Agenda] | None = None
+        self._agenda: tuple[int, Agenda | None] | None = None
 
     def records(self) -> list[Record]:
         """The figures of every finished round."""
@@ -280,9 +309,25 @@ class Rounds:
 
     @property
     def serving(self) -> int:
-        """The number of the serving model: the newest one, or an earlier one if the newest is worse."""
+        """The number of the serving model: the newest one, or an earlier one if the newest is worse, or if
+        its vectors cannot be read."""
         records = self.records()
-        return records[-1].serving if records else FROZEN
+        chosen = records[-1].serving if records else FROZEN
+        earlier = sorted({record.serving for record in records if record.serving < chosen} | {FROZEN})
+        readable = (number for number in (chosen, *reversed(earlier)) if self.has_vectors(number))
+        return next(readable, chosen)
+
+    def has_vectors(self, number: int) -> bool:
+        """Whether a model's vectors can be read, and none is missing."""
+        rows = rows_in(self.files(number).folder / "vectors.npy")
+        return rows is not None and rows >= self.size
+
+    def is_whole(self, number: int) -> bool:
+        """Whether a model's vectors can be read, and its encoder too if it was saved with one."""
+        if not self.has_vectors(number) or self.files(number).has_torn_model:
+            return False
+        saved = {record.number: record.files for record in self.records()}.get(number, {})
+        return "model.json" not in saved or self.files(number).has_model
 
     def files(self, number: int) -> Round:
         return Round.of(self._folder, number)
@@ -305,20 +350,28 @@ class Rounds:
 
     def agenda(self) -> Agenda:
         """What the current round asks about; empty if that was lost."""
+        return self.agenda_if_any() or Agenda()
+
+    def agenda_if_any(self) -> Agenda | None:
+        """What the current round asks about; None if that was lost."""
         number = self.current
         if self._agenda is None or self._agenda[0] != number:
             agenda = self.files(number - 1).agenda()
-            if agenda is None:
-                old = self._store.setting("agenda", {})  # the list of a campaign of version 2
-                agenda = Agenda()
-                if old.get("round") == number:
-                    agenda = Agenda(Pairs.from_list(old["pairs"]), lean=old["lean"])
+            old = self._store.setting("agenda", {})  # the list of a campaign of version 2
+            if agenda is None and old.get("round") == number:
+                agenda = Agenda(Pairs.from_list(old["pairs"]), lean=old["lean"])
+            if agenda is not None and agenda.last >= self.size:
+                agenda = None
             self._agenda = number, agenda
         return self._agenda[1]
 
     def kept(self) -> list[int]:
         """The models whose vectors are there."""
         return [number for number in range(FROZEN, self.current) if self.files(number).has_vectors]
+
+    def forget(self) -> None:
+        """Files were made again: read them anew."""
+        self._vectors = self._index = self._agenda = None
 
     def unneeded(self, keep: Collection[int]) -> list[Record]:
         """Rounds whose files nothing needs: all but the last few, the serving one and ``keep``."""

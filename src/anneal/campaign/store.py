@@ -1,25 +1,21 @@
-"""The campaign's one SQLite file, and its SQL (tables and their history: ``migrations``; that of
-``inventory`` is there).
+"""What is in the campaign's one SQLite file, and its SQL (tables and their history: ``migrations``; how it is
+opened: ``database``; what became of images: ``inventory``).
 
 Answers are events: rows are added and never changed. An undo or a correction is one more row. ``log`` works
 out what stands. What answers imply is never stored.
 """
 
 import json
-import sqlite3
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
-from anneal.campaign.migrations import MIGRATIONS
-from anneal.errors import CampaignError, DiskError
+from anneal.campaign.database import Database
+from anneal.errors import CampaignError
 from anneal.pairs import Pair
 
-PATIENCE = 30  # seconds to wait for another process that writes
 MACHINE = "machine"  # who entered what no person typed
 DAY = 86400  # seconds for which a query image is kept
 
@@ -96,97 +92,24 @@ ROW = tuple(one.name for one in fields(Row))
 EVENT = tuple(name for name in ROW if name != "id")
 
 
-class Database:
-    """An open file. Every method that writes has committed when it returns, unless a transaction is open."""
-
-    def __init__(self, path: Path, *, create: bool = False) -> None:
-        if not create and not path.exists():
-            raise CampaignError(
-                f"There is no campaign in {path.parent}: make one with "
-                f"anneal init ARCHIVE --campaign {path.parent}."
-            )
-        self.path = path
-        self._transactions = 0
-        try:
-            self._refuse_newer(_version_in_header(path))
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # Threads may share it if they take turns, as those of the page do.
-            self.db = sqlite3.connect(path, isolation_level=None, timeout=PATIENCE, check_same_thread=False)
-            self._switch_to_wal()
-            self.db.execute("PRAGMA synchronous = FULL")
-            self._migrate()
-        except (sqlite3.DatabaseError, OSError) as error:
-            raise CampaignError(f"{path} is not a campaign file that can be opened: {error}.") from error
-
-    def _switch_to_wal(self) -> None:
-        """SQLite does not wait here as it does elsewhere when two processes open a new file at once."""
-        give_up = time.monotonic() + PATIENCE
-        while True:
-            try:
-                self.db.execute("PRAGMA journal_mode = WAL")
-                return
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > give_up:
-                    raise
-                time.sleep(0.005)
-
-    def _migrate(self) -> None:
-        if self._version() == len(MIGRATIONS):
-            return
-        with self.transaction():  # another process may have migrated it meanwhile
-            self._refuse_newer(self._version())
-            for number in range(self._version(), len(MIGRATIONS)):
-                MIGRATIONS[number](self.db)
-                self.db.execute(f"PRAGMA user_version = {number + 1}")
-
-    def _version(self) -> int:
-        return int(self.db.execute("PRAGMA user_version").fetchone()[0])
-
-    def _refuse_newer(self, version: int) -> None:
-        if version > len(MIGRATIONS):
-            versions = f"file version {version}, this one reads {len(MIGRATIONS)}"
-            why = f"was made by a newer anneal ({versions}): update anneal to open it. Nothing was changed."
-            raise CampaignError(f"{self.path} {why}")
-
-    def close(self) -> None:
-        self.db.close()
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """All or nothing, and nobody else writes meanwhile. Inside another transaction it is part of that."""
-        if self.db.in_transaction:
-            yield
-            return
-        try:
-            self.db.execute("BEGIN IMMEDIATE")
-            self._transactions += 1
-            yield
-            self.db.execute("COMMIT")
-        except sqlite3.OperationalError as error:
-            raise DiskError(
-                f"{self.path} could not be written ({error}): free some space, check its rights, or end what "
-                "else uses it, then do the last step again. Everything before it is safe."
-            ) from error
-        finally:
-            if self.db.in_transaction:
-                self.db.execute("ROLLBACK")
-
-    @property
-    def mark(self) -> tuple[int, int] | None:
-        """Inside a transaction: the same as long as nothing is written, so what was read is still true."""
-        return (self._transactions, self.db.total_changes) if self.db.in_transaction else None
-
-
 class Store(Database):
     """Settings, answers, labels, rounds, held-out pairs and leases."""
 
+    def _parsed(self, value: str) -> Any:
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise CampaignError(
+                f"{self.path} holds a value that cannot be read ({error}): run anneal check."
+            ) from error
+
     def settings(self) -> dict[str, Any]:
         rows = self.db.execute("SELECT key, value FROM settings")
-        return {key: json.loads(value) for key, value in rows}
+        return {key: self._parsed(value) for key, value in rows}
 
     def setting(self, key: str, default: Any) -> Any:
         row = self.db.execute("SELECT value FROM settings WHERE key = ?", (key,)).fetchone()
-        return default if row is None else json.loads(row[0])
+        return default if row is None else self._parsed(row[0])
 
     def set(self, **values: Any) -> None:
         rows = [(key, json.dumps(value)) for key, value in values.items()]
@@ -206,14 +129,26 @@ class Store(Database):
                 return int(known[0])
         values = [getattr(event, name, now) for name in EVENT]  # a Row has its own time
         marks = ", ".join("?" * len(EVENT))
-        done = self.db.execute(f"INSERT INTO answers ({', '.join(EVENT)}) VALUES ({marks})", values)
+        sql = f"INSERT INTO answers ({', '.join(EVENT)}) VALUES ({marks})"  # nosec B608: names of fields
+        done = self.db.execute(sql, values)
         assert done.lastrowid is not None
         return done.lastrowid
 
     def events(self, after: int) -> list[Row]:
         """The rows of ``answers`` after this one, in order."""
-        rows = self.db.execute(f"SELECT {', '.join(ROW)} FROM answers WHERE id > ? ORDER BY id", (after,))
+        sql = f"SELECT {', '.join(ROW)} FROM answers WHERE id > ? ORDER BY id"  # nosec B608: names of fields
+        rows = self.db.execute(sql, (after,))
         return [Row(*row) for row in rows]
+
+    def largest_image(self) -> int:
+        """The largest id in answers, labels and held-out pairs; −1 without any. An id below 0 counts as one
+        that is too large."""
+        high = -1
+        for low, top, table in (("a", "b", "answers"), ("a", "b", "heldout"), ("image", "image", "labels")):
+            sql = f"SELECT coalesce(min({low}), 0), coalesce(max({top}), -1) FROM {table}"  # nosec B608
+            least, most = self.db.execute(sql).fetchone()
+            high = max(high, most if least >= 0 else 2**63)
+        return high
 
     def add_labels(
         self, labels: Iterable[tuple[int, str]], *, annotator: str, strategy: str, round: int
@@ -222,7 +157,8 @@ class Store(Database):
         columns = "image, class, annotator, answered, strategy, round"
         rows = [(image, label, annotator, now, strategy, round) for image, label in labels]
         with self.transaction():
-            self.db.executemany(f"INSERT INTO labels ({columns}) VALUES (?, ?, ?, ?, ?, ?)", rows)
+            sql = f"INSERT INTO labels ({columns}) VALUES (?, ?, ?, ?, ?, ?)"  # nosec B608
+            self.db.executemany(sql, rows)
 
     def labels(self) -> dict[int, str]:
         """Image → its class, the last one given."""
@@ -256,7 +192,8 @@ class Store(Database):
                 self.add_heldout(heldout)
 
     def rounds(self) -> list[dict[str, Any]]:
-        return [json.loads(about) for (about,) in self.db.execute("SELECT about FROM rounds ORDER BY round")]
+        rows = self.db.execute("SELECT about FROM rounds ORDER BY round")
+        return [self._parsed(about) for (about,) in rows]
 
     def rounds_version(self) -> tuple[int, float, int]:
         """Changes whenever a round is saved, or the images change, by any process."""
@@ -335,7 +272,10 @@ class Mailbox:
     def machine(self) -> tuple[float, dict[str, Any]]:
         """When the machine last said something, and what."""
         row = self._db.execute("SELECT at, about FROM machine").fetchone()
-        return (0.0, {}) if row is None else (row[0], json.loads(row[1]))
+        try:
+            return (0.0, {}) if row is None else (row[0], dict(json.loads(row[1])))
+        except (ValueError, TypeError):  # damaged; it is said again in two seconds
+            return 0.0, {}
 
     def add_query(self, name: str, pixels: bytes) -> None:
         now = time.time()
@@ -348,11 +288,11 @@ class Mailbox:
         return self._query("WHERE id = ?", name)
 
     def waiting_query(self, round: int) -> Query | None:
-        """The oldest query without a vector of this round's model."""
-        return self._query("WHERE error IS NULL AND round IS NOT ? ORDER BY made LIMIT 1", round)
+        """The oldest query that was not yet given to this round's model."""
+        return self._query("WHERE round IS NOT ? ORDER BY made LIMIT 1", round)
 
     def _query(self, which: str, value: str | int) -> Query | None:
-        sql = f"SELECT id, pixels, round, vector, error FROM queries {which}"
+        sql = f"SELECT id, pixels, round, vector, error FROM queries {which}"  # nosec B608: of this class
         row = self._db.execute(sql, (value,)).fetchone()
         return None if row is None else Query(*row)
 
@@ -360,16 +300,3 @@ class Mailbox:
         change = "UPDATE queries SET round = ?, vector = ?, error = ? WHERE id = ?"
         with self._store.transaction():
             self._db.execute(change, (round, vector, error, name))
-
-
-def _version_in_header(path: Path) -> int:
-    """The file's version; nothing is touched. 0 if it cannot be read: it is looked at again when the file is
-    open. It is read through SQLite: a plain open and close would drop the locks of this process, and another
-    process could then remove the write-ahead log."""
-    if not path.is_file():
-        return 0
-    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?immutable=1", uri=True)) as db:
-        try:
-            return int(db.execute("PRAGMA user_version").fetchone()[0])
-        except sqlite3.DatabaseError:  # damaged, or another process is writing the file at this moment
-            return 0

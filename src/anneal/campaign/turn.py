@@ -18,12 +18,10 @@ from anneal.campaign import duplicates, heldout
 from anneal.campaign.campaign import Campaign, refuse_if_made
 from anneal.campaign.recheck import earlier_suspects, recheck_rate
 from anneal.campaign.rounds import FROZEN, Record, Round
-from anneal.errors import UsageError
-from anneal.files import release
+from anneal.errors import CampaignError, UsageError
 from anneal.method.groups import Membership, candidates, spread_labels, with_pseudo_labels
 from anneal.method.labelling import Labels
 from anneal.method.mining import pairwise
-from anneal.method.neighbours import unit
 from anneal.method.relations import Relations, none
 from anneal.method.snapshot import Snapshot
 from anneal.method.strategies import Strategy, chosen, mgue_threshold
@@ -36,8 +34,6 @@ from anneal.pairs import Answers, Floats, Ids, Verdict
 from anneal.settings import Settings, Stream
 from anneal.watch import Watch, unwatched
 from anneal.work import Workers
-
-BLOCK = 8192  # images whose features are scaled at once
 
 
 @dataclass(frozen=True)
@@ -90,7 +86,9 @@ def begin(
     """Make a campaign: encode every image and plan the first questions. They are about ``images``, or about
     all but duplicates. The ``source`` is the manifest, if the images were read by one."""
     refuse_if_made(folder)  # before anything of it is overwritten
-    backbone = backbones.for_bands(backbone or backbones.load(settings.backbone), archive.reading.kernels)
+    backbone = backbones.for_bands(
+        backbone or backbones.load(backbones.fetch(settings.backbone)), archive.reading.kernels
+    )
     every = np.arange(len(archive)) if images is None else images
     if len(every) < 2:
         raise UsageError("A campaign needs at least two images.")
@@ -99,12 +97,7 @@ def begin(
     features = stored(archive, backbone, "head")
     stored(archive, backbone, cast(Depth, settings.depth))
     files = Round.of(folder, FROZEN)
-    with files.new_vectors(*features.shape) as rows:
-        for i in range(0, len(features), BLOCK):
-            rows[i : i + BLOCK] = unit(features[i : i + BLOCK])
-            release(features)
-            release(rows)
-    vectors = files.vectors()
+    vectors = files.save_features(features)
     near = duplicates.find(archive, vectors, every, progress=watch("comparing")) if images is None else None
     twice = {} if near is None else duplicates.retired(archive, near, {})
     images = every[~np.isin(every, list(twice))]
@@ -170,6 +163,7 @@ def turn(
         loss=learned.fitted.loss,
         recheck_rate=rate,
         seconds=seconds,
+        files=files.checksums(),
     )
     with campaign.transaction():
         rounds.save(record, drawn)
@@ -192,7 +186,7 @@ def learn(
     depth = cast(Depth, settings.depth)
     rng = settings.rng(Stream.FIT, campaign.rounds.current)
     stored = encode.inputs(campaign.archive(), backbone, depth, watch("encoding"), settings.views, workers)
-    frozen = campaign.rounds.vectors(FROZEN) if campaign.rounds.files(FROZEN).has_vectors else None
+    frozen = campaign.rounds.vectors(FROZEN) if campaign.rounds.has_vectors(FROZEN) else None
     with timed(seconds, "infer"):
         evidence = campaign.evidence()
         known = evidence.closure.relations
@@ -309,7 +303,10 @@ def _start(campaign: Campaign, backbone: Backbone) -> Encoder | None:
     files = campaign.rounds.files(campaign.rounds.serving)
     if campaign.settings.restart == "cold" or not files.has_model:
         return None
-    return model.load(files.folder, backbone)
+    try:
+        return model.load(files.folder, backbone)
+    except CampaignError:  # damaged: training starts anew
+        return None
 
 
 def _plan_next(campaign: Campaign, snapshot: Snapshot, number: int, rate: float) -> None:

@@ -2,21 +2,21 @@
 It talks to the page through the store alone."""
 
 import os
-import sqlite3
-import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 from filelock import FileLock, Timeout
 
 from anneal.campaign.campaign import WORKER_LOCK, Campaign
+from anneal.campaign.check import lost, restore_frozen
 from anneal.campaign.store import Query
 from anneal.campaign.turn import encode_images, turn
 from anneal.campaign.update import update
-from anneal.errors import AnnealError
+from anneal.errors import AnnealError, DiskError
 from anneal.network import backbones
 from anneal.network.backbones import Backbone
 from anneal.watch import Progress
@@ -26,10 +26,12 @@ LOOK = 0.2  # seconds between two looks at the store
 BEAT = 2.0  # seconds between two signs of life
 FIRST_RETRY = 5.0  # seconds to the first try after a failure; it doubles …
 LAST_RETRY = 300.0  # … up to this
+LAST_BEAT = 30.0  # seconds, at most, between two tries to give a sign of life
 
 
-def run(folder: Path) -> None:
-    """Work until the process that started this one closes our standard input, or is gone."""
+def run(folder: Path, strategy: str | None = None) -> None:
+    """Work until the process that started this one closes our standard input, or is gone. A ``strategy`` from
+    outside anneal has to be named."""
     os.nice(NICE)
     stop = threading.Event()
     threading.Thread(target=_watch_parent, args=(stop,), daemon=True).start()
@@ -44,42 +46,51 @@ def run(folder: Path) -> None:
         with lock:
             encoding = threading.Thread(target=_encode_queries, args=(folder, stop), daemon=True)
             encoding.start()
-            _take_turns(folder, stop)
-            encoding.join()  # a thread that is inside torch when Python ends would abort the process
+            try:
+                _take_turns(folder, stop, strategy)
+            finally:
+                stop.set()
+                encoding.join()  # a thread that is inside torch when Python ends would abort the process
 
 
 def _watch_parent(stop: threading.Event) -> None:
-    sys.stdin.buffer.read()  # returns when the other end is closed, however that process ended
+    # Not through sys.stdin: Python aborts at its end if a thread waits in there.
+    while os.read(0, 4096):  # empty when the other end is closed, however that process ended
+        pass
     stop.set()
     time.sleep(3)
     os._exit(0)  # in the middle of a turn: nothing of it counts before it is finished
 
 
-def _take_turns(folder: Path, stop: threading.Event) -> None:
-    campaign = Campaign.open(folder)
+def _take_turns(folder: Path, stop: threading.Event, strategy: str | None = None) -> None:
+    campaign = Campaign.open(folder, strategy)
     mailbox = campaign.mailbox
     backbone = None
-    mailbox.set_machine(state="idle")
+    with suppress(DiskError):  # a full disk does not end the process: it is tried again
+        mailbox.set_machine(state="idle")
     retry = FIRST_RETRY
     while not stop.is_set():
-        wanted = campaign.store.setting("update_wanted", False)
-        if wanted or is_due(campaign):
-            try:
+        try:
+            wanted = campaign.store.setting("update_wanted", False)
+            if wanted or is_due(campaign) or lost(campaign.rounds):
                 mailbox.set_machine(state="learning", step="starting", done=0, total=1)
                 backbone = backbone or backbones.load(campaign.settings.backbone)
                 if wanted:
                     update_on_request(campaign, backbone)
-                else:
+                elif is_due(campaign):
                     turn(campaign, backbone, _Watch(campaign))
+                else:
+                    restore_frozen(campaign, backbone, _Watch(campaign))
                 mailbox.set_machine(state="idle")
                 retry = FIRST_RETRY
-            except Exception as error:  # answering goes on, and the turn is tried again
-                if not isinstance(error, AnnealError):
-                    traceback.print_exc()
-                why = str(error) if isinstance(error, AnnealError) else f"{type(error).__name__}: {error}"
+        except Exception as error:  # answering goes on, and the turn is tried again
+            if not isinstance(error, AnnealError):
+                traceback.print_exc()
+            why = str(error) if isinstance(error, AnnealError) else f"{type(error).__name__}: {error}"
+            with suppress(DiskError):
                 mailbox.set_machine(state="failed", error=why, again=time.time() + retry)
-                stop.wait(retry)
-                retry = min(2 * retry, LAST_RETRY)
+            stop.wait(retry)
+            retry = min(2 * retry, LAST_RETRY)
         stop.wait(LOOK)
     campaign.close()
 
@@ -95,9 +106,12 @@ def update_on_request(campaign: Campaign, backbone: Backbone) -> None:
 
 
 def is_due(campaign: Campaign) -> bool:
-    """Whether a round is over, or class labels wait for the first turn."""
+    """Whether a round is over, class labels wait for the first turn, or files of the newest model are
+    lost."""
     labelled = campaign.store.newest_label() > 0 and campaign.rounds.current == 0
-    return campaign.is_round_over() or labelled
+    if campaign.is_round_over() or labelled:
+        return True
+    return bool(lost(campaign.rounds)) and campaign.known().count_groups(1) > 0
 
 
 class _Watch:
@@ -121,6 +135,7 @@ def _encode_queries(folder: Path, stop: threading.Event) -> None:
     campaign = Campaign.open(folder)
     backbone = None
     said = 0.0
+    retry = 1.0
     query = None
     while not stop.is_set():
         try:
@@ -132,9 +147,11 @@ def _encode_queries(folder: Path, stop: threading.Event) -> None:
             if query is not None:
                 backbone = backbone or backbones.load(campaign.settings.backbone)
                 _encode(campaign, query, model, backbone)
-        except (AnnealError, OSError, sqlite3.Error):  # a full disk, say: it is tried again
+                retry = 1.0
+        except Exception:  # a full disk, say: it is tried again
             traceback.print_exc()
-            stop.wait(2)
+            stop.wait(retry)
+            retry = min(2 * retry, LAST_BEAT)
         stop.wait(0 if query else LOOK)
     campaign.close()
 
@@ -147,4 +164,5 @@ def _encode(campaign: Campaign, query: Query, model: int, backbone: Backbone) ->
         campaign.mailbox.encoded(query.id, model, vector.tobytes(), None)
     except (AnnealError, ValueError, RuntimeError) as error:
         traceback.print_exc()
-        campaign.mailbox.encoded(query.id, model, None, f"{type(error).__name__}: {error}")
+        why = str(error) if isinstance(error, AnnealError) else f"{type(error).__name__}: {error}"
+        campaign.mailbox.encoded(query.id, model, None, why)

@@ -147,7 +147,8 @@ def run(
     oracle = Oracle.of(archive)
     out = trials[0].out
     settings = trials[0].player.settings
-    backbone = backbones.for_bands(backbones.load(settings.backbone), archive.reading.kernels)
+    network = backbones.load(backbones.fetch(settings.backbone))
+    backbone = backbones.for_bands(network, archive.reading.kernels)
     stored = partial(encode.inputs, progress=watch("encoding"), views=settings.views, workers=workers)
     frozen = stored(archive, backbone, "head")
     stored(archive, backbone, settings.depth)  # type: ignore[arg-type]

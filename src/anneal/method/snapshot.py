@@ -24,6 +24,12 @@ class Agenda:
     first; −1 where there is none."""
     lean: float = 0.0  # how far from its threshold MGUE asked (steering.lean)
 
+    @property
+    def last(self) -> int:
+        """The largest id in it; −1 if it is empty."""
+        columns = (self.pairs.b, self.images, self.beside, self.near)
+        return max(int(column.max(initial=-1)) for column in columns)
+
 
 @dataclass(frozen=True)
 class Snapshot:

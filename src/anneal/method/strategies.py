@@ -69,7 +69,7 @@ def chosen(settings: Settings) -> Strategy:
             raise UsageError(f"--strategy {module!r}: choose {', '.join(every)}, or give module:name.")
         return every[module]
     if "" not in sys.path:
-        sys.path.insert(0, "")  # a module in the current folder
+        sys.path.append("")  # a module in the current folder, which takes the place of no other
     try:
         own = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:

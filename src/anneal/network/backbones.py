@@ -64,7 +64,7 @@ class Backbone:
 
 def load(name: str, device: str = "auto") -> Backbone:
     """The network with this name, in evaluation mode, on a device. Untrained weights are the same each
-    time."""
+    time. Nothing is downloaded: the name may come from a stranger's campaign (``fetch`` does it)."""
     place = find_device(device)
     _, random, architecture = name.rpartition("random:")
     make = _lite0 if architecture == DEFAULT else _transformers
@@ -98,6 +98,18 @@ def for_bands(backbone: Backbone, kernels: Sequence[int]) -> Backbone:
     raise UsageError(
         f"{backbone.name} does not begin with a convolution: use --bands pca, auto or three bands."
     )
+
+
+def fetch(name: str) -> str:
+    """Download a network that a person has named just now, if it is not here. Returns the name."""
+    _, random, architecture = name.rpartition("random:")
+    source = RESNET_18 if architecture == "resnet-18" else architecture
+    built_in = architecture == DEFAULT or (random and source == RESNET_18)
+    if not built_in and not Path(source).exists():
+        from transformers import AutoConfig, AutoModel
+
+        _fetch((AutoConfig if random else AutoModel).from_pretrained, source, name, download=True)
+    return name
 
 
 def find_device(name: str = "auto") -> torch.device:
@@ -204,8 +216,9 @@ class _Pooled(nn.Module):
         return out[:, 0] if out.ndim == 3 else out.mean(dim=(2, 3))
 
 
-def _fetch(load: Any, source: str, name: str) -> Any:
-    """Load from a folder or from the local cache. If it is in neither, load from the hub."""
+def _fetch(load: Any, source: str, name: str, download: bool = False) -> Any:
+    """Load from a folder or from the local cache. If it is in neither, ``download`` it from the hub. No code
+    that comes with a model is run."""
     from huggingface_hub import constants
 
     local = Path(source).exists() or source.startswith((".", "/"))
@@ -213,12 +226,17 @@ def _fetch(load: Any, source: str, name: str) -> Any:
         choice = f"{DEFAULT}, resnet-18, a hub id such as {RESNET_18}, or the folder of a model"
         raise UsageError(f"There is no backbone {name!r}: use {choice}.")
     with suppress(OSError, ValueError):
-        return load(source, local_files_only=True)
+        return load(source, local_files_only=True, trust_remote_code=False)
+    if not local and not download:
+        raise BackboneError(
+            f"The network {source} is not on this machine, and a campaign may not download one by itself. "
+            f"If you trust it, give: anneal fetch {source}"
+        )
     try:
         if not local and not constants.HF_HUB_OFFLINE:
             host = urlparse(os.environ.get("HTTPS_PROXY") or constants.ENDPOINT).hostname
             socket.getaddrinfo(host, 443)  # without a network this fails at once; the hub's client retries
-        return load(source)
+        return load(source, trust_remote_code=False)
     except (OSError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise BackboneError(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from anneal.archive.catalog import Archive
 from anneal.archive.pixels import GrowingArray
+from anneal.errors import UsageError
 from anneal.files import release
 from anneal.method.neighbours import unit
 from anneal.network import onnx
@@ -48,7 +49,11 @@ def inputs(
     if depth == "full":
         return archive.pixels
     first = archive.pixels[:1]
-    row = _in_torch(backbone, depth, first, 1).shape[1:]
+    try:
+        row = _in_torch(backbone, depth, first, 1).shape[1:]
+    except RuntimeError as error:
+        small = f"{backbone.name} cannot take images of {archive.px} pixels"
+        raise UsageError(f"{small} ({error}): give a larger --px.") from error
     # A feature map is large, and half precision is enough to train on it.
     dtype = np.float32 if depth == "head" else np.float16
     stored = GrowingArray(archive.folder / file_name(backbone.name, depth, views), dtype, row)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 import torch.nn.functional as F
+from safetensors import SafetensorError
 from safetensors import torch as safetensors
 from torch import Tensor, nn
 
@@ -204,8 +205,11 @@ def load(folder: Path, backbone: Backbone) -> Encoder:
     try:
         about = json.loads(about_file.read_text(encoding="utf-8"))
         weights = safetensors.load_file(weights_file)
+        encoder = Encoder(backbone, about["depth"], about["dim"], Shape(**about["shape"]))
+        encoder.load_state_dict(weights)
     except FileNotFoundError:
         raise CampaignError(f"{folder} holds no model: run a round first.") from None
-    encoder = Encoder(backbone, about["depth"], about["dim"], Shape(**about["shape"]))
-    encoder.load_state_dict(weights)
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        why = str(error).strip().partition("\n")[0]
+        raise CampaignError(f"The model in {folder} cannot be read ({why}): run anneal round.") from error
     return encoder.to(backbone.device).eval()

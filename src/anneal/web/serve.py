@@ -4,28 +4,20 @@ import html
 import os
 import secrets
 import socket
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
 import uvicorn
 
-from anneal.campaign.campaign import FILE, Campaign
-from anneal.campaign.store import Mailbox, Store
-from anneal.errors import AnnealError, UsageError
+from anneal.campaign.campaign import Campaign
+from anneal.errors import UsageError
 from anneal.web.access import LOOPBACK
 from anneal.web.app import create
+from anneal.web.machine import keep_running
 from anneal.web.sockets import BoundedProtocol
-
-GRACE = 5.0  # seconds for the machine's process to end by itself
-STEADY = 600.0  # seconds after which a process that dies is started again at once
-LONGEST_WAIT = 60.0  # seconds before a start, at most
 
 
 @dataclass(frozen=True)
@@ -59,7 +51,8 @@ def serve(
     # Connections inherit it. Without it the second packet of a reply waits 40 ms for a receipt of the first.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     ending = threading.Event()
-    machine = threading.Thread(target=_keep_running, args=(campaign.folder, ending), daemon=True)
+    about = (campaign.folder, ending, campaign.own_strategy)
+    machine = threading.Thread(target=keep_running, args=about, daemon=True)
     with bound:
         machine.start()
         try:
@@ -113,33 +106,8 @@ def without_token(address: str, private: Path) -> str:
 
 def _address(host: str, port: int, token: str, is_safe: bool) -> str:
     name = f"[{host}]" if ":" in host else host
-    if host in ("0.0.0.0", "::"):
+    if host in ("0.0.0.0", "::"):  # nosec B104: a person asked for it
         name = socket.gethostname()
     return f"{'https' if is_safe else 'http'}://{name}:{port}/" + (
         f"?token={quote(token, safe='')}" if token else ""
     )
-
-
-def _keep_running(folder: Path, ending: threading.Event) -> None:
-    """The machine's process. It ends when its standard input is closed, so also if this process is killed."""
-    command = [sys.executable, "-m", "anneal", "worker", "--campaign", str(folder)]
-    wait = 1.0
-    while not ending.is_set():
-        # In a session of its own: ctrl-c is for this process only, which then ends the other one.
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
-        started = time.monotonic()
-        while process.poll() is None and not ending.wait(0.2):
-            pass
-        if process.poll() is None:
-            try:
-                process.communicate(timeout=GRACE)  # closes its standard input
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        elif not ending.is_set():
-            wait = 1.0 if time.monotonic() - started > STEADY else min(2 * wait, LONGEST_WAIT)
-            with suppress(AnnealError):  # the disk may be the reason why it died
-                store = Store(folder / FILE)
-                Mailbox(store).set_machine(state="restarting", code=process.returncode)
-                store.close()
-            ending.wait(wait)
