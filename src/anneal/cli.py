@@ -160,11 +160,12 @@ def label(
     Example: [bold]anneal label --campaign my-campaign[/]
     """
     use_device(device)
+    from anneal.campaign import trust
     from anneal.campaign.campaign import Campaign
     from anneal.web import serve
 
     opened = Campaign.open(campaign, strategy)
-    opened.refuse_unless_usable()
+    trust.refuse_unusable(opened)
     if overlap is not None:
         opened.store.set(overlap=overlap)
     if criterion is not None:
@@ -210,11 +211,11 @@ def round_(
     from filelock import FileLock, Timeout
 
     from anneal import cluster
-    from anneal.campaign import heldout, progress
+    from anneal.campaign import heldout, progress, trust
     from anneal.campaign.campaign import WORKER_LOCK, Campaign
 
     opened = Campaign.open(campaign, strategy)
-    opened.refuse_unless_usable()
+    trust.refuse_unusable(opened)
     if "RANK" in os.environ:  # torchrun or accelerate has set it
         from anneal.campaign.turn import assist
         from anneal.network.processes import is_helper

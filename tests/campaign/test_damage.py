@@ -2,7 +2,6 @@
 can be made. The answers are what they were, unless the file that holds them is what was damaged."""
 
 import json
-import os
 import shutil
 import sqlite3
 import subprocess
@@ -25,7 +24,7 @@ from anneal.campaign.questions import take
 from anneal.campaign.rounds import FROZEN
 from anneal.campaign.store import Store
 from anneal.campaign.turn import begin, turn
-from anneal.files import save_array
+from anneal.files import save_array, write_text
 from anneal.network import backbones
 from anneal.network.train import Fit
 from served import wait_for
@@ -107,7 +106,7 @@ OF_FILES: dict[str, Harm] = {
     "model.json missing": lambda c: (c / "rounds/0001/model.json").unlink(),
     "model.json garbage": lambda c: overwrite(c / "rounds/0001/model.json", b"{"),
     "agenda torn": lambda c: cut(c / "rounds/0001/agenda.npz"),
-    "index garbage": lambda c: (c / "rounds/0001/index.faiss").write_bytes(os.urandom(300)) and None,
+    "index garbage": lambda c: write_text(c / "rounds/0001/index.faiss", "garbage" * 50),
     "rounds gone": lambda c: shutil.rmtree(c / "rounds"),
 }
 OF_DATABASE: dict[str, Harm] = {

@@ -121,15 +121,15 @@ def own(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 def test_a_strategy_that_is_only_named_in_the_campaign_is_not_imported(
     run: Commands, folder: Path, own: Path, tmp_path: Path
 ) -> None:
-    for words in (("label", "--no-browser", "--port", "0"), ("round",)):
-        told = run(folder, *words)
+    for command in ("label --no-browser --port 0", "round"):
+        told = run(folder, *command.split())
         assert told.code == 2
         assert (
             "is code from outside anneal. If you trust it, give this command --strategy stolen:first"
             in told.text
         )
-    for words in (("status",), ("search", "kind00/00.png"), ("export", str(tmp_path / "a.csv"))):
-        assert run(folder, *words).code == 0
+    for command in ("status", "search kind00/00.png", f"export {tmp_path / 'a.csv'}"):
+        assert run(folder, *command.split()).code == 0
     with closing(Campaign.open(folder)) as campaign:
         assert campaign.answer(0, 1, 1) == 1
         with pytest.raises(UsageError, match="is code from outside anneal"):
@@ -265,7 +265,7 @@ def test_the_wheel_holds_no_test_data() -> None:
     """What setuptools finds below src is the package alone, with the page's files."""
     import tomllib
 
-    from setuptools import find_packages
+    from setuptools import find_packages  # type: ignore[import-untyped]
 
     root = Path(__file__).parents[2]
     about = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]

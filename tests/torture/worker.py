@@ -11,7 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "campaign")]
@@ -25,9 +26,9 @@ from anneal.campaign.questions import take  # noqa: E402
 from torture.power import make  # noqa: E402
 
 EACH = 4  # answers before a kill
-LONGEST = 6.0  # seconds from its start to the kill, at most
+LATEST = 1.3  # times as long as a turn takes: the last moment of a kill, after the turn has ended
 AGAIN = 40  # kills on one campaign, which is then made anew: all its pairs would be answered
-PATIENCE = 300.0  # seconds for the process to start
+PATIENCE = 300.0  # seconds for the process to start, and for a turn
 
 
 def run(count: int) -> str:
@@ -42,8 +43,9 @@ def run(count: int) -> str:
             with closing(Campaign.open(folder)) as campaign:
                 campaign.store.set(settings={**campaign.store.setting("settings", {}), "per_round": EACH})
             sent: list[str] = []
+            seconds = _whole_turn(folder, sent)
             for kill in range(first, min(first + AGAIN, count)):
-                in_a_turn += _kill_once(folder, sent, kill, float(rng.uniform(0, LONGEST)))
+                in_a_turn += _killed(folder, sent, kill, float(rng.uniform(0, LATEST * seconds)))
                 _verify(folder, sent)
             answers += len(sent)
             with closing(Campaign.open(folder)) as campaign:
@@ -52,24 +54,50 @@ def run(count: int) -> str:
     return f"worker: {what}, 0 lost, 0 doubled, 0 broken rounds"
 
 
-def _kill_once(folder: Path, sent: list[str], kill: int, after: float) -> bool:
-    """Answer until a turn is due, start the process, and kill it. Returns whether it was in a turn."""
-    command = [sys.executable, "-P", "-m", "anneal", "worker", "--campaign", str(folder)]
+def _whole_turn(folder: Path, sent: list[str]) -> float:
+    """Let a turn come to its end; returns its seconds."""
     with closing(Campaign.open(folder)) as campaign:
-        kinds = truth(campaign)
-        for number, question in enumerate(take(campaign, "me", "me", EACH)):
-            key = f"kill {kill} answer {number}"
-            campaign.answer(*question.pair, verdict_of(kinds, question.pair), key=key)
-            sent.append(key)
-        campaign.mailbox.set_machine(state="absent")
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-            end = time.monotonic() + PATIENCE
-            while _state(campaign) == "absent" and process.poll() is None and time.monotonic() < end:
-                time.sleep(0.01)
+        _answer(campaign, sent, "first")
+        with _started(campaign) as process:
+            start = time.monotonic()
+            _wait(lambda: campaign.rounds.current == 1)
+            process.kill()
+        return time.monotonic() - start
+
+
+def _killed(folder: Path, sent: list[str], kill: int, after: float) -> bool:
+    """Kill the process so many seconds after its start. Returns whether it was in a turn."""
+    with closing(Campaign.open(folder)) as campaign:
+        _answer(campaign, sent, f"kill {kill}")
+        with _started(campaign) as process:
             time.sleep(after)
             in_a_turn = _state(campaign) == "learning"
             process.kill()
     return in_a_turn
+
+
+def _answer(campaign: Campaign, sent: list[str], name: str) -> None:
+    kinds = truth(campaign)
+    for number, question in enumerate(take(campaign, "me", "me", EACH)):
+        sent.append(f"{name} answer {number}")
+        campaign.answer(*question.pair, verdict_of(kinds, question.pair), key=sent[-1])
+
+
+@contextmanager
+def _started(campaign: Campaign) -> Iterator[subprocess.Popen[bytes]]:
+    """The process, when it has given its first sign of life."""
+    command = [sys.executable, "-P", "-m", "anneal", "worker", "--campaign", str(campaign.folder)]
+    campaign.mailbox.set_machine(state="absent")
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        _wait(lambda: _state(campaign) != "absent" or process.poll() is not None)
+        yield process
+
+
+def _wait(done: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not done():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.01)
 
 
 def _state(campaign: Campaign) -> str:

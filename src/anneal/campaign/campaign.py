@@ -26,7 +26,7 @@ from anneal.campaign.log import Log
 from anneal.campaign.rounds import FROZEN
 from anneal.campaign.store import MACHINE, Event, HeldOut, Mailbox, Purpose, Row, Store
 from anneal.campaign.tally import Tally
-from anneal.errors import DiskError, UsageError
+from anneal.errors import UsageError
 from anneal.method.relations import CLOSURES, Known
 from anneal.method.strategies import Strategy
 from anneal.pairs import UNKNOWN, Answers, Ids, Pair, Pairs, Verdict
@@ -131,12 +131,6 @@ class Campaign(Holdings):
 
     def close(self) -> None:
         self.store.close()
-
-    def refuse_unless_usable(self) -> None:
-        """Refuse to ask and learn where nothing can be written, or by a strategy that nobody confirmed."""
-        self.strategy  # noqa: B018
-        if self.store.read_only:
-            raise DiskError(f"{self.folder} may not be written: copy the campaign to another folder.")
 
     def answer(
         self,

@@ -1,15 +1,18 @@
 """A campaign may be a stranger's: what it says is checked before memory is taken for it or code is run."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from anneal.archive.pixels import GrowingArray
 from anneal.campaign.store import Store
-from anneal.errors import CampaignError, UsageError
+from anneal.errors import CampaignError, DiskError, UsageError
 from anneal.method.strategies import Strategy, chosen
 from anneal.pairs import Ids
 from anneal.settings import Settings
+
+if TYPE_CHECKING:
+    from anneal.campaign.campaign import Campaign
 
 MOST = 10_000_000  # images of a campaign whose pixels are lost
 
@@ -32,6 +35,13 @@ def images(store: Store, size: Any, some: Any, pixels: GrowingArray) -> Ids | No
             "with. anneal check says what can be saved."
         )
     return None if some is None else ids
+
+
+def refuse_unusable(campaign: "Campaign") -> None:
+    """Refuse to ask and learn where nothing can be written, or by a strategy that nobody confirmed."""
+    campaign.strategy  # noqa: B018
+    if campaign.store.read_only:
+        raise DiskError(f"{campaign.folder} may not be written: copy the campaign to another folder.")
 
 
 def strategy(settings: Settings, named: str | None) -> Strategy:
