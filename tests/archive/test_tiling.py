@@ -108,7 +108,8 @@ from anneal.archive.catalog import open_archive
 from anneal.archive.reading import Reading
 folder = Path(sys.argv[1])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-archive = open_archive(folder / "scene.tif", 64, folder / "cache", workers=2, reading=Reading(tile=int(sys.argv[2])))
+reading = Reading(tile=int(sys.argv[2]))
+archive = open_archive(folder / "scene.tif", 64, folder / "cache", workers=2, reading=reading)
 print(len(archive), len(archive.skipped), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
