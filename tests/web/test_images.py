@@ -9,6 +9,7 @@ from pathlib import Path
 from PIL import Image
 
 from anneal.campaign.campaign import Campaign
+from anneal.campaign.inventory import Reason, Retired
 from served import Site, page_of
 
 
@@ -40,7 +41,7 @@ def test_an_image_whose_file_is_gone_is_shown_from_its_stored_pixels(tmp_path: P
     folder = Path(shutil.copytree(made, tmp_path / "c"))
     campaign = Campaign.open(folder)
     where = campaign.store.settings()["archive"]
-    campaign.store.set(archive={**where, "root": str(tmp_path / "gone")})
+    campaign.store.set(archive={**where, "root": str(tmp_path / "gone"), "beside": "gone"})
     campaign.close()
     moved = Campaign.open(folder)
     with page_of(moved) as site:
@@ -50,3 +51,25 @@ def test_an_image_whose_file_is_gone_is_shown_from_its_stored_pixels(tmp_path: P
         assert reply.headers["cache-control"] == "no-store"
     moved.close()
     assert not list((folder / "cache").rglob("*.jpg"))  # it is not kept in place of the image
+
+
+def test_retired_images_are_told_and_not_found_and_an_update_can_be_asked_for(
+    site: Site, campaign: Campaign
+) -> None:
+    before = site.get("/api/state")
+    assert (before["images"], before["archive"]["lines"], site.get("/api/retired")) == (120, [], [])
+    campaign.inventory.retire({3: Retired(Reason.REMOVED), 5: Retired(Reason.NEAR, 4)})
+    campaign.store.note_growth()
+    state = site.get("/api/state")
+    assert state["images"] == 118
+    assert state["archive"]["version"] != before["archive"]["version"]
+    assert state["archive"]["lines"] == [
+        "Retired because the file is gone: 1",
+        "Left out because another image shows the same picture: 1",
+    ]
+    assert site.get("/api/retired") == [3, 5]
+    results = site.get("/api/search?image=3&k=200")["results"]
+    assert {result["id"] for result in results} == set(range(120)) - {3, 5}
+    assert site("POST", "/api/update").status == 202
+    assert site.get("/api/state")["archive"]["wanted"] is True
+    assert site("GET", "/api/images/120").status == 404
