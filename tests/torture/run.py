@@ -38,8 +38,8 @@ def main(wanted: list[str]) -> int:
             said = importlib.import_module(module).run(int(number or count))
             rows.append((name, "ok", said))
         except Exception as error:
-            traceback.print_exc()
-            rows.append((name, "FAILED", f"{type(error).__name__}: {error}"))
+            print(traceback.format_exc()[-4000:])  # a request that failed may be long
+            rows.append((name, "FAILED", f"{type(error).__name__}: {str(error)[:300]}"))
         print(f"{name}: {rows[-1][1]} in {time.monotonic() - start:.0f} s. {rows[-1][2]}", flush=True)
     print("\n| attack | | counts |\n|---|---|---|")
     for row in rows:
