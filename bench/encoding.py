@@ -86,7 +86,7 @@ def features(files: list[Path], backbone: Backbone, model: Path | None, cache: P
 def decoded(files: list[Path]) -> Pixels:
     """The same files in memory, by as many threads as ``open_archive`` has."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        images = [pixels for _, pixels, *_ in pool.map(lambda file: read_image(file, PX), files)]
+        images = [outcome.pixels for outcome in pool.map(lambda file: read_image(file, PX), files)]
     return np.stack([image for image in images if image is not None])
 
 

@@ -241,11 +241,11 @@ def test_twelve_bands_of_sixteen_bits_go_from_init_to_search(anneal: Anneal, tmp
         assert campaign.archive().pixels.shape == (12, 32, 32, 12)
         labels = campaign.archive().labels
         for _ in range(6):
-            pair = next_question(campaign)
-            assert pair is not None
-            campaign.answer(
-                *pair, Verdict.SIMILAR if labels[pair[0]] == labels[pair[1]] else Verdict.DISSIMILAR
-            )
+            question = next_question(campaign)
+            assert question is not None
+            one, other = question.pair
+            verdict = Verdict.SIMILAR if labels[one] == labels[other] else Verdict.DISSIMILAR
+            campaign.answer(one, other, verdict)
     assert "Round 1" in anneal("round --campaign {}", tmp_path / "c").out
     shutil.copy(tmp_path / "in" / "1" / "03.tif", tmp_path / "outside.tif")
     (found,) = anneal("search {} --campaign {} -k 3 --json", tmp_path / "outside.tif", tmp_path / "c").json
