@@ -197,8 +197,10 @@ class Store(Database):
 
     def rounds_version(self) -> tuple[int, float, int]:
         """Changes whenever a round is saved, or the images change, by any process."""
-        count, saved = self.db.execute("SELECT count(*), total(finished) FROM rounds").fetchone()
-        return count, saved, self.setting("grown", 0)
+        grown = "SELECT value FROM settings WHERE key = 'grown'"
+        sql = f"SELECT count(*), total(finished), coalesce(({grown}), '0') FROM rounds"
+        count, saved, changes = self.db.execute(sql).fetchone()
+        return count, saved, json.loads(changes)
 
     def note_growth(self) -> None:
         """Something about the images has changed: what was read of them is to be read again."""
