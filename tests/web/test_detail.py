@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import rasterio
 from axe_playwright_python.sync_playwright import Axe
 from numpy.typing import NDArray
 from PIL import Image
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from anneal.archive.catalog import open_archive
 from anneal.archive.reading import Reading
@@ -21,7 +20,6 @@ from anneal.campaign import turn
 from anneal.campaign.campaign import Campaign
 from anneal.settings import Settings
 from served import PATIENCE, Site, page_of
-from web.test_page import FLAGS
 
 pytestmark = pytest.mark.xdist_group("processes")
 WIDE, HIGH = 2400, 1200
@@ -101,18 +99,6 @@ def test_thumbnails_keep_their_proportions_and_no_data_is_grey(site: Site) -> No
     small = picture(site, "/api/thumbs/0")
     assert small.shape == (160, 320, 3)
     assert np.abs(small[5:30, 5:30].astype(int) - 128).max() < 8
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if program is None:
-        pytest.skip("a browser: install Chromium (Debian: apt-get install chromium) to test the page")
-    expect.set_options(timeout=1000 * PATIENCE)
-    with sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=program, args=FLAGS)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture
