@@ -14,7 +14,7 @@ demo: $(READY)
 test: $(READY) browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
-# Attacks with counts: kills, copies, requests, people. One of them: .venv/bin/python tests/torture/run.py kills=100
+# Attacks with counts: kills, copies, requests, people, worker, disk, power. One of them: .venv/bin/python tests/torture/run.py kills=100
 torture: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/torture/run.py
 

@@ -20,6 +20,9 @@ ATTACKS = {
     "copies": ("torture.copies", 50),  # of the folder
     "requests": ("torture.schema", 20_000),
     "people": ("torture.people", 600),  # seconds
+    "worker": ("torture.worker", 200),  # kills of the machine's process
+    "disk": ("torture.disk", 100),  # cycles of a full disk
+    "power": ("torture.power", 10),  # runs whose every prefix is opened
 }  # name → the module whose ``run(count)`` it is, and the count
 
 

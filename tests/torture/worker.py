@@ -27,7 +27,7 @@ from torture.power import make  # noqa: E402
 
 EACH = 4  # answers before a kill
 LATEST = 1.3  # times as long as a turn takes: the last moment of a kill, after the turn has ended
-AGAIN = 40  # kills on one campaign, which is then made anew: all its pairs would be answered
+AGAIN = 12  # kills on one campaign, which is then made anew: all its pairs would be answered
 PATIENCE = 300.0  # seconds for the process to start, and for a turn
 
 

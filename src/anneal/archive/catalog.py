@@ -93,6 +93,13 @@ class Archive:
         """The file that an image is in."""
         return self.root / file_of(self.paths[image], self.about[image].window)
 
+    def _own_file(self, image: int) -> Path:
+        """The same, unless it is outside the archive: a stranger's campaign may name any file."""
+        path = self.file(image)
+        if not is_inside(self.paths[image], self.folders):
+            raise ArchiveError(f"{path} is not in the archive's folder: only what is stored of it is shown.")
+        return path
+
     def shown(self, image: int) -> NDArray[np.uint8]:
         """(px, px, 3) of the stored pixels, for a person."""
         return self.reading.for_a_person(self.pixels[image])
@@ -102,10 +109,8 @@ class Archive:
     ) -> NDArray[np.uint8]:
         """(h, w, 3) from the image's file, in its own proportions, no side longer than ``most``: all of it,
         or a ``box`` (x, y, width, height) of its own pixels. ``bands`` shows others than the archive does."""
-        path = self.file(image)
+        path = self._own_file(image)
         reading = self.reading if bands is None else replace(self.reading, bands=bands, channels=3)
-        if not is_inside(self.paths[image], self.folders):
-            raise ArchiveError(f"{path} is not in the archive's folder: only what is stored of it is shown.")
         try:
             rasters.regular(path)
             return shown(path, within(most), reading, self.about[image].window, box)
@@ -116,7 +121,7 @@ class Archive:
 
     def facts(self, image: int) -> Facts:
         """The size of an image in its file, and the names of the file's bands."""
-        path = self.file(image)
+        path = self._own_file(image)
         try:
             return facts(path, self.about[image].window)
         except UNREADABLE as error:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from anneal.archive.reading import Reading
 from anneal.archive.recovery import read_again
 from anneal.campaign.campaign import FILE, Campaign
 from anneal.campaign.rounds import FROZEN, Round, Rounds
@@ -26,6 +27,9 @@ from anneal.watch import Watch, unwatched
 if TYPE_CHECKING:
     from anneal.network.backbones import Backbone
     from anneal.network.model import Depth
+
+
+CHECKED = {"vectors.npy", "model.safetensors", "model.json"}  # others are written anew when images are added
 
 
 def in_words(number: int) -> str:
@@ -72,12 +76,13 @@ def repair(folder: Path, watch: Watch = unwatched, strategy: str | None = None) 
         done.append(salvage(folder))
     with closing(Campaign.open(folder, strategy)) as campaign:
         if list(_of_archive(campaign)):
+            known = campaign.archive_folder.exists()
             gone = read_again(
                 campaign.root,
                 campaign.archive_folder,
                 campaign.settings.px,
                 campaign.size,
-                campaign.reading,
+                campaign.reading if known else Reading.of(campaign.settings),
                 campaign.inventory.moved(),
                 watch("reading"),
             )
@@ -190,7 +195,8 @@ def _damaged_files(campaign: Campaign) -> Iterator[Path]:
         files = rounds.files(record.number)
         if not files.folder.exists():
             continue
-        for name, (size, value) in record.files.items():
+        for name in CHECKED & record.files.keys():
+            size, value = record.files[name]
             file = files.folder / name
             if file.exists() and file.stat().st_size == size and checksum(file) != value:
                 yield file

@@ -39,7 +39,7 @@ class Holdings:
             self._chosen = trust.images(store, saved["size"], saved["images"], pixels)
         except KeyError:
             raise CampaignError(f"{folder} holds a campaign that was not finished: run init again.") from None
-        except TypeError:
+        except (TypeError, ValueError):
             raise CampaignError(f"{folder} does not say where its images are: run anneal check.") from None
         self._forget()
 

@@ -367,7 +367,7 @@ class Rounds:
 
     def kept(self) -> list[int]:
         """The models whose vectors are there."""
-        return [number for number in range(FROZEN, self.current) if self.files(number).has_vectors]
+        return [number for number in range(FROZEN, self.current) if self.has_vectors(number)]
 
     def forget(self) -> None:
         """Files were made again: read them anew."""

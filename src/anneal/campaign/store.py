@@ -10,12 +10,14 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from anneal.campaign.database import Database
 from anneal.errors import CampaignError
 from anneal.pairs import Pair
 
+SINGLE = tuple(("image", "image", table) for table in ("labels", "names", "retired"))
 MACHINE = "machine"  # who entered what no person typed
 DAY = 86400  # seconds for which a query image is kept
 
@@ -92,24 +94,26 @@ ROW = tuple(one.name for one in fields(Row))
 EVENT = tuple(name for name in ROW if name != "id")
 
 
+def _parsed(path: Path, value: str) -> Any:
+    """JSON out of a campaign's file."""
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise CampaignError(
+            f"{path} holds a value that cannot be read ({error}): run anneal check."
+        ) from error
+
+
 class Store(Database):
     """Settings, answers, labels, rounds, held-out pairs and leases."""
 
-    def _parsed(self, value: str) -> Any:
-        try:
-            return json.loads(value)
-        except (ValueError, RecursionError) as error:
-            raise CampaignError(
-                f"{self.path} holds a value that cannot be read ({error}): run anneal check."
-            ) from error
-
     def settings(self) -> dict[str, Any]:
         rows = self.db.execute("SELECT key, value FROM settings")
-        return {key: self._parsed(value) for key, value in rows}
+        return {key: _parsed(self.path, value) for key, value in rows}
 
     def setting(self, key: str, default: Any) -> Any:
         row = self.db.execute("SELECT value FROM settings WHERE key = ?", (key,)).fetchone()
-        return default if row is None else self._parsed(row[0])
+        return default if row is None else _parsed(self.path, row[0])
 
     def set(self, **values: Any) -> None:
         rows = [(key, json.dumps(value)) for key, value in values.items()]
@@ -141,10 +145,10 @@ class Store(Database):
         return [Row(*row) for row in rows]
 
     def largest_image(self) -> int:
-        """The largest id in answers, labels and held-out pairs; −1 without any. An id below 0 counts as one
-        that is too large."""
+        """The largest id in answers, held-out pairs, labels, names and retired images; −1 without any. An id
+        below 0 counts as one that is too large."""
         high = -1
-        for low, top, table in (("a", "b", "answers"), ("a", "b", "heldout"), ("image", "image", "labels")):
+        for low, top, table in (("a", "b", "answers"), ("a", "b", "heldout"), *SINGLE):
             sql = f"SELECT coalesce(min({low}), 0), coalesce(max({top}), -1) FROM {table}"  # nosec B608
             least, most = self.db.execute(sql).fetchone()
             high = max(high, most if least >= 0 else 2**63)
@@ -189,12 +193,12 @@ class Store(Database):
 
     def rounds(self) -> list[dict[str, Any]]:
         rows = self.db.execute("SELECT about FROM rounds ORDER BY round")
-        return [self._parsed(about) for (about,) in rows]
+        return [_parsed(self.path, about) for (about,) in rows]
 
     def rounds_version(self) -> tuple[int, float, int]:
         """Changes whenever a round is saved, or the images change, by any process."""
         grown = "SELECT value FROM settings WHERE key = 'grown'"
-        sql = f"SELECT count(*), total(finished), coalesce(({grown}), '0') FROM rounds"
+        sql = f"SELECT count(*), total(finished), coalesce(({grown}), '0') FROM rounds"  # nosec B608
         count, saved, changes = self.db.execute(sql).fetchone()
         return count, saved, json.loads(changes)
 

@@ -326,7 +326,7 @@ def plan_again(campaign: Campaign, workers: Workers | None = None) -> None:
     records = rounds.records()
     evidence = campaign.evidence()
     known = evidence.closure.relations
-    frozen = rounds.vectors(FROZEN) if records and rounds.files(FROZEN).has_vectors else None
+    frozen = rounds.vectors(FROZEN) if records and rounds.has_vectors(FROZEN) else None
     rng = campaign.settings.rng(Stream.FIT, number + 1)
     snapshot = Snapshot(
         rounds.vectors(),
