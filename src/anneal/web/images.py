@@ -31,7 +31,7 @@ router = APIRouter()
 
 
 @router.get("/api/images/{image}", response_class=Response)
-def large(desk: SharedDesk, image: ImageId) -> Response:
+def large(desk: SharedDesk, image: int) -> Response:
     """A JPEG to judge by, in the image's own proportions. If the file is gone it shows the stored pixels."""
     desk.check(image)
     try:
@@ -43,7 +43,7 @@ def large(desk: SharedDesk, image: ImageId) -> Response:
 
 
 @router.get("/api/thumbs/{image}", response_class=Response)
-def small(desk: SharedDesk, image: ImageId) -> Response:
+def small(desk: SharedDesk, image: int) -> Response:
     """A small square JPEG."""
     desk.check(image)
     data = _kept(desk, "small", image, lambda: _jpeg(desk.archive.pixels[image], SMALL, 80))
