@@ -91,7 +91,7 @@ def test_eight_bit_values_stay_unless_a_stretch_is_asked_for(tmp_path: Path) -> 
 
 def test_a_reading_of_an_earlier_version_squeezed_and_stretched_each_image(tmp_path: Path) -> None:
     reading = Reading.load(tmp_path)
-    assert (reading.fit, reading.stretch, reading.channels) == ("squash", "image", 3)
+    assert (reading.fit, reading.stretch, reading.channels) == ("squash", "auto", 3)
 
 
 # -- no data ----------------------------------------------------------------------------------------
@@ -291,3 +291,15 @@ def test_the_reading_is_saved_as_json_and_is_part_of_the_name(tmp_path: Path) ->
     other = open_archive(tmp_path / "in", PX, tmp_path / "cache", reading=Reading(fit="pad"))
     assert one.folder != other.folder
     assert json.loads((other.folder / "reading.json").read_text())["fit"] == "pad"
+
+
+@pytest.mark.parametrize("name", ["x.png", "x.jpg"])
+def test_a_plain_image_is_stretched_between_its_own_percentiles_if_asked(tmp_path: Path, name: str) -> None:
+    """All of it has data."""
+    ramp = np.tile(np.linspace(50, 150, 64), (64, 1)).astype(np.uint8)
+    Image.fromarray(np.dstack([ramp] * 3)).save(tmp_path / name, quality=95)
+    read = read_image(tmp_path / name, 64, Reading(stretch="image"))
+    assert read.pixels is not None
+    assert read.pixels[:, 0].max() == 0
+    assert read.pixels[:, -1].min() == 255
+    assert abs(int(read.pixels[:, 32].mean()) - 128) < 8

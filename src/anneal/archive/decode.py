@@ -245,7 +245,8 @@ def _bytes(
 def _own_limits(whole: Values, reading: Reading) -> Limits:
     if not whole.valid.any():
         raise ValueError("it holds no data")
-    return stretch.percentiles(whole.values[whole.valid], reading.stretch_by == "joint")
+    valid = np.broadcast_to(whole.valid, whole.values.shape[:2])
+    return stretch.percentiles(whole.values[valid], reading.stretch_by == "joint")
 
 
 def _by_pillow(source: Source, framing: Framing, reading: Reading) -> Picture:

@@ -122,10 +122,10 @@ class Reading:
     @classmethod
     def load(cls, folder: Path) -> Self:
         """How the pixels in a folder were read. Earlier versions did not say: they squeezed every image to a
-        square and stretched it by itself."""
+        square and stretched a deep one by itself."""
         file = folder / FILE
         if not file.exists():
-            return cls(stretch="image", fit="squash")
+            return cls(fit="squash")
         known = {one.name for one in fields(cls)}
         try:
             saved = json.loads(file.read_bytes())
