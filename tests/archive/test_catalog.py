@@ -16,6 +16,7 @@ import pytest
 from PIL import Image
 from samples import PX, bands, encoded, noise, put, raster, resized
 
+from anneal.archive import safely
 from anneal.archive.catalog import Archive, Entry, open_archive, reopen, scan
 from anneal.archive.pixels import GrowingArray
 from anneal.archive.reading import Reading
@@ -376,6 +377,7 @@ def test_a_file_that_needs_rasterio_is_read_after_it_is_installed(
     put(tmp_path / "in" / "a.png")
     (tmp_path / "in" / "b.tif").write_bytes(raster(bands(4, np.uint16, 500, 3000)))
     with monkeypatch.context() as without:
+        without.setattr(safely, "inside", True)  # the patch is of this process
         without.setitem(sys.modules, "rasterio", None)
         with pytest.raises(UsageError, match=r"1 of 2 files need rasterio, for example b.tif: pip install"):
             open_archive(tmp_path / "in", PX, tmp_path / "cache")

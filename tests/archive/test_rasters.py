@@ -11,7 +11,7 @@ from PIL import Image
 from samples import PLAIN, RASTERS, assert_bright_on_the_left, encoded, raster
 
 from anneal.archive import decode as decoding
-from anneal.archive import rasters
+from anneal.archive import rasters, safely
 from anneal.archive.decode import decode, read_image
 
 
@@ -66,6 +66,7 @@ def test_a_deep_image_of_one_value_is_flat_and_one_without_data_is_skipped(
 
 @pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
 def test_a_file_that_pillow_reads_well_is_left_to_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(safely, "inside", True)  # patches are of this process
     monkeypatch.setattr(decoding, "_by_rasterio", None)
     left = set()
     for kind, make in (PLAIN | RASTERS).items():
@@ -77,6 +78,7 @@ def test_a_file_that_pillow_reads_well_is_left_to_pillow(monkeypatch: pytest.Mon
 
 def test_a_very_large_plain_tiff_is_read_by_rasterio(monkeypatch: pytest.MonkeyPatch) -> None:
     data = RASTERS["GeoTIFF 8-bit × 3"]()
+    monkeypatch.setattr(safely, "inside", True)
     monkeypatch.setattr(rasters, "LARGE", 64 * 64)
     monkeypatch.setattr(decoding, "_by_pillow", None)
     assert_bright_on_the_left(decode(data, 16), 16)
@@ -97,6 +99,7 @@ def test_a_very_large_plain_tiff_is_read_by_rasterio(monkeypatch: pytest.MonkeyP
 def test_without_rasterio_only_files_that_pillow_cannot_show_are_refused(
     kind: str, readable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(safely, "inside", True)
     monkeypatch.setitem(sys.modules, "rasterio", None)
     data = (PLAIN | RASTERS)[kind]()
     if readable:

@@ -23,6 +23,7 @@ ATTACKS = {
     "worker": ("torture.worker", 200),  # kills of the machine's process
     "disk": ("torture.disk", 100),  # cycles of a full disk
     "power": ("torture.power", 10),  # runs whose every prefix is opened
+    "images": ("torture.images", 10_000),  # files with changed bytes
 }  # name → the module whose ``run(count)`` it is, and the count
 
 

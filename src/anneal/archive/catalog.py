@@ -28,6 +28,7 @@ from anneal.archive.pixels import GrowingArray
 from anneal.archive.reading import FILE, NOTHING, Reading, Window, file_of
 from anneal.archive.reading import About as About
 from anneal.archive.reading import Entry as Entry
+from anneal.archive.safely import head
 from anneal.archive.sampling import decide
 from anneal.errors import ArchiveError, UsageError
 from anneal.files import explain_disk_errors, write_text
@@ -112,7 +113,6 @@ class Archive:
         path = self._own_file(image)
         reading = self.reading if bands is None else replace(self.reading, bands=bands, channels=3)
         try:
-            rasters.regular(path)
             return shown(path, within(most), reading, self.about[image].window, box)
         except NoBandError as error:
             raise UsageError(f"{path.name} cannot be shown with bands {reading.bands}: {error}.") from error
@@ -345,8 +345,7 @@ def check_installed(root: Path, entries: list[Entry], skip_unreadable: bool) -> 
 
 def _needs_rasterio(path: Path) -> bool:
     try:
-        rasters.regular(path)
-        return rasters.is_raster(rasters.head(path)) and rasters.pillow_cannot(path)
+        return rasters.is_raster(head(path)) and rasters.pillow_cannot(path)
     except UNREADABLE:
         return False
 

@@ -6,6 +6,7 @@ import math
 import struct
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from anneal.archive import bands, rasters, stretch
-from anneal.archive.rasters import Source, Values, quiet
+from anneal.archive import bands, rasters, safely, stretch
+from anneal.archive.rasters import Values, quiet
 from anneal.archive.reading import NOTHING, About, Footprint, Reading, Window
+from anneal.archive.safely import Source, digest_of, head, is_harmless, limited
 from anneal.archive.stretch import NO_DATA, Limits
 
 if TYPE_CHECKING:
@@ -73,7 +75,6 @@ def read_image(
     """One image file, or a window of it → its digest and its pixels, (px, px, channels), or a reason. The
     digest of a file is of its bytes, that of a window of its pixels."""
     try:
-        rasters.regular(path)
         made = render(path, squared(reading.fit, px), reading, window)
         if not made.data:
             raise ValueError("it holds no data")
@@ -83,8 +84,7 @@ def read_image(
         if pixels.shape[2] != reading.channels:
             raise ValueError(f"it has {pixels.shape[2]} bands, the others have {reading.channels}")
         if window is None:
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+            digest = digest_of(path)
         else:
             digest = hashlib.blake2b(pixels.tobytes(), digest_size=16).hexdigest()
         size = made.size if made.size[0] != made.size[1] else None
@@ -97,13 +97,7 @@ def read_image(
 def decode(data: bytes, px: int, limit: int | None = None, reading: Reading = DEFAULT) -> NDArray[np.uint8]:
     """The bytes of an image file → (px, px, channels), as an archive is read. An image of more than ``limit``
     pixels is refused before it is decoded."""
-    square = squared(reading.fit, px)
-
-    def framing(width: int, height: int) -> Frame:
-        if limit is not None and width * height > limit:
-            raise ValueError(f"{width} × {height} pixels are more than {limit // 10**6} million")
-        return square(width, height)
-
+    framing = partial(_below, limit, squared(reading.fit, px))
     pixels = padded(render(data, framing, reading).pixels, px)
     if pixels.shape[2] != reading.channels:
         raise ValueError(f"it has {pixels.shape[2]} bands, the archive's images have {reading.channels}")
@@ -114,11 +108,7 @@ def shown(
     source: Source, fit: Fit, reading: Reading, window: Window | None = None, box: Window | None = None
 ) -> NDArray[np.uint8]:
     """(h, w, 3) for a person: an image, or a box of it, in the size that ``fit`` gives."""
-
-    def framing(width: int, height: int) -> Frame:
-        part = box or (0, 0, width, height)
-        return Frame(part, fit(part[2], part[3]))
-
+    framing = partial(_part, fit, box)
     pixels = render(source, framing, replace(reading, bands=reading.displayed), window).pixels
     if pixels.shape[2] != 3:
         raise bands.NoBandError(f"{pixels.shape[2]} bands cannot be shown: choose one band, or three")
@@ -132,49 +122,73 @@ class Facts(NamedTuple):
     bands: tuple[str, ...]
 
 
-@quiet()
-def facts(path: Path, window: Window | None = None) -> Facts:
+def facts(source: Source, window: Window | None = None) -> Facts:
     """The size and the bands of an image."""
-    rasters.regular(path)
-    if rasters.is_installed() and (window is not None or rasters.is_raster(rasters.head(path))):
-        with rasters.opened(path) as raster:
+    if window is None and is_harmless(source):
+        return _facts_by_pillow(source)
+    return _facts_by_either(source, window)
+
+
+@limited
+@quiet()
+def _facts_by_either(source: Source, window: Window | None) -> Facts:
+    if rasters.is_installed() and (window is not None or rasters.is_raster(head(source))):
+        with rasters.opened(source) as raster:
             return Facts(window[2:] if window else (raster.width, raster.height), rasters.names(raster))
+    return _facts_by_pillow(source)
+
+
+@quiet()
+def _facts_by_pillow(source: Source) -> Facts:
     try:
-        with Image.open(path, formats=FORMATS) as image:
+        with Image.open(_file(source), formats=FORMATS) as image:
             size = image.size[::-1] if _orientation(image) >= 5 else image.size
             return Facts(size, bands.COLOURS)
     except UnidentifiedImageError:
         raise ValueError("not an image that can be read") from None
 
 
-# -- frames -----------------------------------------------------------------------------------------
+# -- frames: they are pickled on their way to a decoder ---------------------------------------------
 
 
 def within(most: int) -> Fit:
     """Every image in its own proportions, no side longer than ``most``; never enlarged."""
+    return partial(_within, most)
 
-    def fit(width: int, height: int) -> tuple[int, int]:
-        scale = min(1.0, most / max(width, height))
-        return max(round(width * scale), 1), max(round(height * scale), 1)
 
-    return fit
+def _within(most: int, width: int, height: int) -> tuple[int, int]:
+    scale = min(1.0, most / max(width, height))
+    return max(round(width * scale), 1), max(round(height * scale), 1)
 
 
 def squared(fit: str, px: int) -> Framing:
     """How an image becomes a square: ``crop`` takes its middle, ``squash`` all of it, ``pad`` all of it in
     its own proportions, for ``padded`` to complete."""
+    return partial(_square, fit, px)
 
-    def framing(width: int, height: int) -> Frame:
-        if fit == "crop":
-            side = min(width, height)
-            return Frame(((width - side) // 2, (height - side) // 2, side, side), (px, px))
-        whole = (0, 0, width, height)
-        if fit == "squash":
-            return Frame(whole, (px, px))
-        scale = px / max(width, height)
-        return Frame(whole, (max(round(width * scale), 1), max(round(height * scale), 1)))
 
-    return framing
+def _square(fit: str, px: int, width: int, height: int) -> Frame:
+    if fit == "crop":
+        side = min(width, height)
+        return Frame(((width - side) // 2, (height - side) // 2, side, side), (px, px))
+    whole = (0, 0, width, height)
+    if fit == "squash":
+        return Frame(whole, (px, px))
+    scale = px / max(width, height)
+    return Frame(whole, (max(round(width * scale), 1), max(round(height * scale), 1)))
+
+
+def _below(limit: int | None, framing: Framing, width: int, height: int) -> Frame:
+    """The frame of an image that has no more pixels than ``limit``."""
+    if limit is not None and width * height > limit:
+        raise ValueError(f"{width} × {height} pixels are more than {limit // 10**6} million")
+    return framing(width, height)
+
+
+def _part(fit: Fit, box: Window | None, width: int, height: int) -> Frame:
+    """A box of an image, or all of it, in the size that ``fit`` gives."""
+    part = box or (0, 0, width, height)
+    return Frame(part, fit(part[2], part[3]))
 
 
 def padded(image: NDArray[np.uint8], px: int) -> NDArray[np.uint8]:
@@ -191,12 +205,21 @@ def padded(image: NDArray[np.uint8], px: int) -> NDArray[np.uint8]:
 # -- one image --------------------------------------------------------------------------------------
 
 
-@quiet()
 def render(source: Source, framing: Framing, reading: Reading, window: Window | None = None) -> Picture:
-    """An image, or a window of a file, as bytes: (h, w, bands) of the frame's size. rasterio reads TIFF, JPEG
-    2000, deep PNG and windows, Pillow all else and what it reads as well."""
+    """An image, or a window of a file, as bytes: (h, w, bands) of the frame's size. A plain small image is
+    decoded here, any other by a decoder."""
+    if window is None and is_harmless(source):
+        with quiet():
+            return _by_pillow(source, framing, reading)
+    return _by_either(source, framing, reading, window)
+
+
+@limited
+@quiet()
+def _by_either(source: Source, framing: Framing, reading: Reading, window: Window | None) -> Picture:
+    """rasterio reads TIFF, JPEG 2000, deep PNG and windows, Pillow all else and what it reads as well."""
     footprint: Footprint = ()
-    if window is not None or rasters.is_raster(rasters.head(source)):
+    if window is not None or rasters.is_raster(head(source)):
         if rasters.is_installed():
             with rasters.opened(source) as raster:
                 named_colours = reading.bands in ("auto", "rgb")
@@ -250,9 +273,10 @@ def _own_limits(whole: Values, reading: Reading) -> Limits:
 
 
 def _by_pillow(source: Source, framing: Framing, reading: Reading) -> Picture:
-    file = io.BytesIO(source) if isinstance(source, bytes) else source
     try:
-        with Image.open(file, formats=FORMATS) as image:
+        with Image.open(_file(source), formats=FORMATS) as image:
+            if not safely.inside and image.width * image.height > safely.SMALL:
+                raise ValueError("its header gives two sizes")
             sideways = _orientation(image) >= 5
             width, height = image.size[::-1] if sideways else image.size
             box, size = framing(width, height)
@@ -278,6 +302,10 @@ def _by_pillow(source: Source, framing: Framing, reading: Reading) -> Picture:
         names = [bands.COLOURS[place] for place in places]
         pixels = _bytes(Values(pixels, everywhere), names, reading, lambda: every)
     return Picture(stretch.coloured(pixels), float(valid.mean()), (width, height))
+
+
+def _file(source: Source) -> Path | io.BytesIO:
+    return io.BytesIO(source) if isinstance(source, bytes) else source
 
 
 def _orientation(image: Image.Image) -> int:

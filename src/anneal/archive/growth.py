@@ -4,7 +4,6 @@ An image keeps its id for ever, and an id stands for some bytes. A file that was
 file with other bytes is a new image. The image of a file that is gone is retired until the bytes are back.
 """
 
-import hashlib
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from anneal.archive import safely
 from anneal.archive.catalog import Archive, read_entries, scan
 from anneal.archive.pixels import GrowingArray
 from anneal.archive.reading import Entry, Reading, file_of
@@ -181,14 +181,10 @@ def stats(root: Path, files: Iterable[str]) -> dict[str, Stat]:
 
 def digest_of(path: Path) -> str:
     """The hash of a file's bytes, as the catalog has it; empty if it cannot be read."""
-    hashed = hashlib.blake2b(digest_size=16)
     try:
-        with path.open("rb") as file:
-            while block := file.read(2**20):
-                hashed.update(block)
-    except OSError:
+        return safely.digest_of(path)
+    except (OSError, ValueError):
         return ""
-    return hashed.hexdigest()
 
 
 def read_new(archive: Archive, entries: list[Entry], progress: Progress = silent) -> None:

@@ -3,7 +3,6 @@
 import importlib.util
 import io
 import math
-import stat
 import threading
 import warnings
 from collections.abc import Iterator
@@ -17,12 +16,10 @@ from PIL import Image, UnidentifiedImageError
 
 from anneal.archive import bands
 from anneal.archive.reading import Footprint, Window
+from anneal.archive.safely import Source, head
 
 if TYPE_CHECKING:
     from rasterio.io import DatasetReader
-
-Source = Path | bytes
-"""A file on disk, or the bytes of one."""
 
 TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 JPEG_2000 = (b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51")
@@ -50,14 +47,6 @@ class Values(NamedTuple):
 
 def is_installed() -> bool:
     return importlib.util.find_spec("rasterio") is not None
-
-
-def head(source: Source) -> bytes:
-    """The first bytes of a file, which say what it is."""
-    if isinstance(source, bytes):
-        return source[:32]
-    with source.open("rb") as file:
-        return file.read(32)
 
 
 def is_raster(start: bytes) -> bool:
@@ -244,11 +233,3 @@ def footprint(raster: "DatasetReader", window: Window | None = None) -> Footprin
         if all(math.isfinite(value) for value in (*xs, *ys)):
             return tuple((round(lon, 7), round(lat, 7)) for lon, lat in zip(xs, ys, strict=True))
     return ()
-
-
-def regular(path: Path) -> None:
-    """Refuse what is not a file before it is opened: a pipe would wait for ever, a device may not end."""
-    mode = path.stat().st_mode
-    kinds = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
-    if not stat.S_ISREG(mode):
-        raise ValueError(f"{kinds.get(stat.S_IFMT(mode), 'a device')}, not a file")

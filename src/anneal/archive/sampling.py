@@ -12,6 +12,7 @@ from anneal.archive import bands, rasters, stretch
 from anneal.archive.decode import UNREADABLE, render, squared
 from anneal.archive.rasters import quiet
 from anneal.archive.reading import Entry, Reading
+from anneal.archive.safely import Source, head, limited
 from anneal.errors import UsageError
 
 FILES = 64  # of the sample
@@ -49,17 +50,17 @@ def _sample(root: Path, entry: Entry, reading: Reading) -> Sample | None:
     """None for a file that cannot be read at all: that is told when it is its turn."""
     path = root / entry.file
     try:
-        rasters.regular(path)
-        raster = entry.window is not None or rasters.is_raster(rasters.head(path))
-        with quiet():
-            if raster and rasters.is_installed():
-                return _of_raster(path, entry, reading)
-            return _of_image(path, entry, reading)
+        raster = entry.window is not None or rasters.is_raster(head(path))
+        if raster and rasters.is_installed():
+            return _of_raster(path, entry, reading)
+        return _of_image(path, entry, reading)
     except UNREADABLE:
         return None
 
 
-def _of_raster(path: Path, entry: Entry, reading: Reading) -> Sample:
+@limited
+@quiet()
+def _of_raster(path: Source, entry: Entry, reading: Reading) -> Sample:
     with rasters.opened(path) as raster:
         names = rasters.names(raster)
         try:

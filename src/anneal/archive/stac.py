@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import unquote, urlparse
 
 from anneal.archive.reading import SPLITS, SUFFIXES, Entry, Footprint
+from anneal.archive.safely import regular
 from anneal.errors import UsageError
 
 ROLES = ("visual", "data")  # of the asset that is the image, the best first
@@ -68,6 +69,7 @@ def _items(source: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 def _parsed(file: Path) -> Any:
     try:
+        regular(file)
         return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(f"{file} is not JSON in UTF-8 ({error}).") from None

@@ -7,6 +7,7 @@ from anneal.archive import rasters
 from anneal.archive.decode import UNREADABLE
 from anneal.archive.rasters import quiet
 from anneal.archive.reading import Entry, Window
+from anneal.archive.safely import Source, limited
 
 
 def starts(length: int, tile: int, overlap: int) -> list[int]:
@@ -40,8 +41,13 @@ def cut(root: Path, entries: list[Entry], tile: int, overlap: int) -> list[Entry
 
 def _size(path: Path) -> tuple[int, int]:
     try:
-        rasters.regular(path)
-        with quiet(), rasters.opened(path) as raster:
-            return raster.width, raster.height
+        return _extent(path)
     except UNREADABLE:
         return 0, 0
+
+
+@limited
+@quiet()
+def _extent(source: Source) -> tuple[int, int]:
+    with rasters.opened(source) as raster:
+        return raster.width, raster.height
