@@ -15,7 +15,7 @@ import anneal
 # -- the rules -------------------------------------------------------------------------------------
 
 ROOM_OF = {
-    **dict.fromkeys(("errors", "pairs", "settings", "files", "watch", "work"), "floor"),
+    **dict.fromkeys(("errors", "names", "pairs", "settings", "files", "watch", "work"), "floor"),
     **dict.fromkeys(("cli", "cli_archive", "cli_care", "cli_experiments", "cli_export"), "cli"),
     **dict.fromkeys(("console", "__main__", ""), "cli"),  # "": the package
 }  # a folder is a room, and so is any other module

@@ -13,6 +13,7 @@ import typer
 
 from anneal.console import Device, Json, Ray, err, escape, out, print_json, progress_bars, use_device
 from anneal.errors import UsageError
+from anneal.names import printable, visible
 
 if TYPE_CHECKING:
     from anneal.campaign.campaign import Campaign
@@ -141,7 +142,8 @@ def duplicates(
     if as_csv:
         table: Any = csv.writer(sys.stdout)
         table.writerow(("path", "stands_for_it", "kind"))
-        table.writerows(rows)
+        name = visible if sys.stdout.isatty() else printable
+        table.writerows([(name(path), name(other), kind) for path, other, kind in rows])
         return None
     for path, other, kind in rows:
         out.print(f"{escape(path)} = {escape(other)}  ({kind})", soft_wrap=True)

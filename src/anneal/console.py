@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+from rich import markup
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -26,14 +27,24 @@ from rich.progress import (
 from rich.text import Text
 
 from anneal.errors import AnnealError
+from anneal.names import printable, visible
 from anneal.settings import Settings, option
 from anneal.watch import Watch
 
 if TYPE_CHECKING:
     from anneal.archive.catalog import Archive
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+
+class _Terminal(Console):
+    """A console that shows what a terminal would obey, in whatever is printed: a file's name or its words."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        lines = (visible(line) for line in text.split("\n"))
+        return super().render_str("\n".join(lines), **options)
+
+
+out = _Terminal(highlight=False)
+err = _Terminal(stderr=True, highlight=False)
 KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 CampaignOption = Annotated[Path, typer.Option("--campaign", help="The campaign's folder.")]
 OwnStrategy = Annotated[
@@ -123,8 +134,17 @@ def progress_bars() -> Iterator[Watch]:
 
 
 def print_json(value: Any) -> None:
-    """JSON as every program reads it: null, not NaN."""
-    out.print_json(json.dumps(json.loads(json.dumps(value), parse_constant=lambda _: None)))
+    """JSON as every program and terminal reads it: ASCII, null and not NaN, names as exports have them."""
+    plain = json.loads(json.dumps(value), parse_constant=lambda _: None)
+    out.print_json(json.dumps(_with_names(plain)), ensure_ascii=True)
+
+
+def _with_names(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _with_names(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_with_names(one) for one in value]
+    return printable(value) if isinstance(value, str) else value
 
 
 def print_row(row: dict[str, Any]) -> None:
@@ -155,4 +175,5 @@ def describe(archive: Archive, folder: Path | None = None) -> None:
 
 
 def escape(text: str) -> str:
-    return text.replace("[", r"\[")
+    """A name or a sentence to print: on one line, and not as markup."""
+    return markup.escape(visible(text))

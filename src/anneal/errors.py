@@ -1,10 +1,16 @@
 """Errors for people. Every message is a sentence that says what to do; the command line prints only that."""
 
+from anneal.names import printable
+
 
 class AnnealError(Exception):
-    """A problem that a person can fix. Never raised for a bug in anneal."""
+    """A problem that a person can fix. Never raised for a bug in anneal. Its text is UTF-8, whatever names it
+    holds."""
 
     exit_code = 1  # of the command line: the request was right but could not be carried out
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class UsageError(AnnealError):

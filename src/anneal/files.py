@@ -15,20 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anneal.errors import DiskError
+from anneal.names import printable as printable
 
 GATHERED = 2048  # rows at once
 PART = 1 << 22  # bytes at once
 
 
-def printable(name: str) -> str:
-    """A file name as text in UTF-8. Bytes that are not UTF-8 become ``\\xe9``, as Python writes them."""
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
 def write_text(path: Path, text: str) -> None:
-    """Replace a file in one step: a reader sees the old text or the new text, never a part."""
+    """Replace a file in one step: a reader sees the old text or the new text, never a part. It is UTF-8,
+    whatever names it holds."""
     with replacing(path) as out:
-        out.write(text.encode("utf-8"))
+        out.write(printable(text).encode("utf-8"))
 
 
 def save_array(path: Path, array: NDArray[Any]) -> None:

@@ -73,7 +73,7 @@ def about(desk: SharedDesk, image: int) -> Json:
     except ArchiveError as error:
         raise HTTPException(404, str(error)) from error
     return {
-        "name": desk.archive.paths[image],
+        "name": printable(desk.archive.paths[image]),
         "width": facts.size[0],
         "height": facts.size[1],
         "bands": facts.bands,
