@@ -25,8 +25,8 @@ EVERY = 2.0  # seconds between two answers of one person
 
 
 def run(count: int, images: int = IMAGES, people: int = PEOPLE, every: float = EVERY) -> str:
-    """``count`` seconds. No request may fail, and no pair may be given to two people, unless it is asked
-    again because the machine doubts its answer."""
+    """``count`` seconds. No request may fail, a round must be finished meanwhile, and no pair may be given to
+    two people, unless it is asked again because the machine doubts its answer."""
     with TemporaryDirectory() as scratch:
         folder = Path(scratch) / "campaign"
         synthetic.make(folder, images).close()
@@ -43,7 +43,9 @@ def run(count: int, images: int = IMAGES, people: int = PEOPLE, every: float = E
     median, late = np.quantile(times, (0.5, 0.99))
     work = f"{people} people, {count} s, {images:,} images, {rounds} rounds: {len(given):,} answers"
     work += f" ({sum(again for _, again in given)} asked again)"
-    return f"{work}, 0 errors, 0 given out twice, p50 {median:.0f} ms, p99 {late:.0f} ms"
+    counts = f"{work}, 0 errors, 0 given out twice, p50 {median:.0f} ms, p99 {late:.0f} ms (wanted: 250 ms)"
+    assert rounds > 0, f"no round was finished meanwhile: {counts}"
+    return counts
 
 
 def _answer(

@@ -59,7 +59,7 @@ def test_retired_images_are_told_and_not_found_and_an_update_can_be_asked_for(
     before = site.get("/api/state")
     assert (before["images"], before["archive"]["lines"], site.get("/api/retired")) == (120, [], [])
     campaign.inventory.retire({3: Retired(Reason.REMOVED), 5: Retired(Reason.NEAR, 4)})
-    campaign.store.note_growth()
+    campaign.inventory.note_growth()
     state = site.get("/api/state")
     assert state["images"] == 118
     assert state["archive"]["version"] != before["archive"]["version"]

@@ -40,7 +40,7 @@ def keep(campaign: Campaign, images: Iterable[int]) -> None:
     with campaign.transaction():
         campaign.store.set(kept=sorted(kept), settled=False)
         settle(campaign, campaign.archive(), {})
-        campaign.store.note_growth()
+        campaign.inventory.note_growth()
 
 
 def settle(campaign: Campaign, archive: Archive, changed: dict[int, Retired | None]) -> None:

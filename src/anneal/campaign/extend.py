@@ -73,5 +73,5 @@ def settle(campaign: Campaign, watch: Watch, workers: Workers | None) -> None:
     with campaign.transaction():
         campaign.store.add_heldout(ranks)
         campaign.store.set(settled=True)
-        campaign.store.note_growth()
+        campaign.inventory.note_growth()
     choosing(1, 1)

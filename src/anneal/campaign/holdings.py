@@ -48,6 +48,7 @@ class Holdings:
         self.rounds = Rounds(self.folder, self.store)
         self._live: tuple[Version, Ids] | None = None
         self._retired: tuple[Version, Ids] | None = None
+        self._reasons: tuple[Version, dict[str, int]] | None = None
         self._archive: tuple[Version, Archive] | None = None
 
     @property
@@ -62,6 +63,13 @@ class Holdings:
         if self._retired is None or self._retired[0] != version:
             self._retired = version, np.array(list(self.inventory.retired()), dtype=np.int64)
         return self._retired[1]
+
+    def reasons(self) -> dict[str, int]:
+        """How many images are retired for each reason."""
+        version = self.rounds.version
+        if self._reasons is None or self._reasons[0] != version:
+            self._reasons = version, self.inventory.counts()
+        return self._reasons[1]
 
     @property
     def live(self) -> Ids:

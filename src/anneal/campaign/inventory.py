@@ -1,10 +1,12 @@
 """What became of the images of a campaign: which are retired and why, which have moved, and which show the
 same picture. Its tables are in the campaign's file, and so is their SQL here."""
 
+import json
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from anneal.archive.growth import Stat
 from anneal.campaign.store import Store
@@ -44,6 +46,22 @@ class Inventory:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._db = store.db
+
+    def note_growth(self) -> None:
+        """Something about the images has changed: what was read of them is to be read again."""
+        with self._store.transaction():
+            self._store.set(grown=self._store.setting("grown", 0) + 1)
+
+    def updates(self) -> tuple[dict[str, Any] | None, bool]:
+        """What the last update found, if there was one, and whether another one is wanted."""
+        sql = "SELECT key, value FROM settings WHERE key IN ('updated', 'update_wanted')"
+        saved = {key: json.loads(value) for key, value in self._db.execute(sql)}
+        return saved.get("updated"), saved.get("update_wanted", False)
+
+    def has_class_labels(self) -> bool:
+        """Whether the images of class folders were labelled."""
+        sql = "SELECT 1 FROM labels WHERE annotator = 'folders' LIMIT 1"
+        return self._db.execute(sql).fetchone() is not None
 
     def retired(self) -> dict[int, Retired]:
         rows = self._db.execute("SELECT image, reason, of FROM retired ORDER BY image")

@@ -76,9 +76,9 @@ def _implied(campaign: Campaign) -> int:
 def archive(campaign: Campaign) -> dict[str, Any]:
     """The images that do not count and why, what the last update found, and whether one is wanted; in numbers
     and in sentences. The version changes with any of it."""
-    reasons = Counter(campaign.inventory.counts())
+    reasons = Counter(campaign.reasons())
     unreadable = len(campaign.archive().skipped)
-    updated = campaign.store.setting("updated", None)
+    updated, wanted = campaign.inventory.updates()
     lines = [f"{text}: {reasons[reason]}" for reason, text in RETIRED.items() if reasons[reason]]
     if unreadable:
         lines.append(f"Files that could not be read: {unreadable}")
@@ -89,7 +89,7 @@ def archive(campaign: Campaign) -> dict[str, Any]:
         **{str(reason): reasons[reason] for reason in Reason},
         "unreadable": unreadable,
         "updated": updated,
-        "wanted": campaign.store.setting("update_wanted", False),
+        "wanted": wanted,
         "version": campaign.rounds.version[-1],
         "lines": lines,
     }

@@ -31,7 +31,7 @@ def relocate(campaign: Campaign, new: Path, old: Path | None = None, *, force: b
             _move_root(campaign, new)
         else:
             _move_folder(campaign, new, old, names)
-        campaign.store.note_growth()
+        campaign.inventory.note_growth()
     return len(there)
 
 

@@ -168,10 +168,6 @@ class Store(Database):
         """Image → its class, the last one given."""
         return dict(self.db.execute("SELECT image, class FROM labels ORDER BY id").fetchall())
 
-    def has_labels_by(self, annotator: str) -> bool:
-        sql = "SELECT 1 FROM labels WHERE annotator = ? LIMIT 1"
-        return self.db.execute(sql, (annotator,)).fetchone() is not None
-
     def newest_label(self) -> int:
         """The number of the last label; 0 if there is none."""
         return int(self.db.execute("SELECT coalesce(max(id), 0) FROM labels").fetchone()[0])
@@ -205,11 +201,6 @@ class Store(Database):
         sql = f"SELECT count(*), total(finished), coalesce(({grown}), '0') FROM rounds"  # nosec B608
         count, saved, changes = self.db.execute(sql).fetchone()
         return count, saved, json.loads(changes)
-
-    def note_growth(self) -> None:
-        """Something about the images has changed: what was read of them is to be read again."""
-        with self.transaction():
-            self.set(grown=self.setting("grown", 0) + 1)
 
     def add_heldout(self, heldout: HeldOut) -> None:
         with self.transaction():

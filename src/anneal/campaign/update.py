@@ -29,8 +29,6 @@ from anneal.work import Workers
 if TYPE_CHECKING:
     from anneal.network.backbones import Backbone
 
-FOLDERS = "folders"  # who labelled the images of class folders
-
 
 @dataclass(frozen=True)
 class Report:
@@ -182,7 +180,7 @@ def _note_changes(campaign: Campaign, archive: Archive, changes: Changes) -> Non
     campaign.inventory.move({**changes.moved, **left})
     duplicates.settle(campaign, archive, became)
     campaign.store.set(settled=False)
-    campaign.store.note_growth()
+    campaign.inventory.note_growth()
 
 
 def _compare(campaign: Campaign, archive: Archive, watch: Watch) -> list[Near]:
@@ -201,6 +199,6 @@ def _take_in(campaign: Campaign, archive: Archive, near: list[Near]) -> None:
         campaign.inventory.add_near(near)
         duplicates.settle(campaign, archive, {})
         campaign.store.set(size=len(archive), compared=len(archive), settled=False)
-        if campaign.store.has_labels_by(FOLDERS):
+        if campaign.inventory.has_class_labels():
             campaign.label((i, archive.labels[i]) for i in range(before, len(archive)) if archive.labels[i])
-        campaign.store.note_growth()
+        campaign.inventory.note_growth()

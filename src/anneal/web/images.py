@@ -20,7 +20,7 @@ from anneal.errors import ArchiveError, UsageError
 from anneal.files import printable
 from anneal.pairs import Floats
 from anneal.search import nearest_images, refined
-from anneal.web.bounds import LARGEST, ImageId, ManyIds, Name, Number, Text
+from anneal.web.bounds import LARGEST, ManyIds, Name, Number, Text
 from anneal.web.desk import Desk, Json, SharedDesk
 
 LARGE = 1024  # pixels: the longer side of a picture to judge by
@@ -49,7 +49,7 @@ def reading(desk: SharedDesk) -> Json:
 
 
 @router.get("/api/images/{image}", response_class=Response)
-def large(desk: SharedDesk, image: ImageId, bands: Bands = None) -> Response:
+def large(desk: SharedDesk, image: int, bands: Bands = None) -> Response:
     """A JPEG to judge by, in the image's own proportions. ``bands``, such as 8,4,3, shows others than the
     archive is read with. If the file is gone it shows the stored pixels."""
     desk.check(image)
@@ -65,7 +65,7 @@ def large(desk: SharedDesk, image: ImageId, bands: Bands = None) -> Response:
 
 
 @router.get("/api/images/{image}/about")
-def about(desk: SharedDesk, image: ImageId) -> Json:
+def about(desk: SharedDesk, image: int) -> Json:
     """An image's name, its width and height in its file, the file's bands and where it is on Earth."""
     desk.check(image)
     try:
@@ -84,7 +84,7 @@ def about(desk: SharedDesk, image: ImageId) -> Json:
 @router.get("/api/images/{image}/region", response_class=Response)
 def region(
     desk: SharedDesk,
-    image: ImageId,
+    image: int,
     x: Number,
     y: Number,
     w: Size,
@@ -109,7 +109,7 @@ def region(
 
 
 @router.get("/api/thumbs/{image}", response_class=Response)
-def small(desk: SharedDesk, image: ImageId) -> Response:
+def small(desk: SharedDesk, image: int) -> Response:
     """A small JPEG: square, or in the proportions of the image."""
     desk.check(image)
     data = _kept(desk, "small", image, lambda: _thumb(desk, image))
@@ -149,7 +149,7 @@ def find(
 @router.get("/api/search")
 def search(
     desk: SharedDesk,
-    image: ImageId | None = None,
+    image: int | None = None,
     query: Text | None = None,
     plus: ManyIds = "",
     minus: ManyIds = "",
