@@ -155,7 +155,8 @@ def test_an_option_reaches_the_campaign(anneal: Anneal, drawn: Path, tmp_path: P
     words = (
         "--strategy mgue --per-round 7 --closure single --diversity none --lambda 2.5 --threshold logistic "
         "--share 0.4 --recheck 0.2 --pseudo-labels 0.1 --heldout 0.3 --loss ntxent --restart cold --seed 9 "
-        "--head paper --views 1 --depth head"
+        "--head paper --views 1 --depth head --bands 3,2,1 --stretch image --stretch-by joint --fit pad "
+        "--tile 48 --overlap 8"
     )
     run = anneal(
         f"init {{}} {NET} {words} --campaign {{}} --criterion {{}}", drawn, tmp_path / "c", "same use"
@@ -163,6 +164,12 @@ def test_an_option_reaches_the_campaign(anneal: Anneal, drawn: Path, tmp_path: P
     assert run.code == 0, run.err
     expected = Settings(
         backbone="random:resnet-18",
+        bands="3,2,1",
+        stretch="image",
+        stretch_by="joint",
+        fit="pad",
+        tile=48,
+        tile_overlap=8,
         depth="head",
         head="paper",
         views=1,
@@ -327,7 +334,7 @@ def test_lost_files_are_named_and_still_searched(anneal: Anneal, campaign: Path)
     (campaign.parent / "photos" / "beach" / "beach_000.jpg").unlink()
     run = anneal("status --campaign {}", campaign)
     assert run.code == 0
-    assert "1 files are gone from the archive since init (beach/beach_000.jpg)" in run.err
+    assert "1 files are gone from the archive (beach/beach_000.jpg)" in run.err
     assert anneal("search {} --campaign {}", "beach/beach_000.jpg", campaign).code == 0
 
 
