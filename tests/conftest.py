@@ -107,4 +107,5 @@ def quick_trials(
     from anneal.network import backbones
 
     monkeypatch.setattr(backbones, "load", lambda name: shrunk)
+    monkeypatch.setattr(backbones, "fetch", lambda name: name)
     monkeypatch.setattr(runner, "_backbone", lambda name: shrunk)

@@ -18,7 +18,9 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+import geopandas
 import numpy as np
+import pandas
 import pytest
 import rasterio
 import torch
@@ -153,7 +155,8 @@ def test_an_option_reaches_the_campaign(anneal: Anneal, drawn: Path, tmp_path: P
     words = (
         "--strategy mgue --per-round 7 --closure single --diversity none --lambda 2.5 --threshold logistic "
         "--share 0.4 --recheck 0.2 --pseudo-labels 0.1 --heldout 0.3 --loss ntxent --restart cold --seed 9 "
-        "--head paper --views 1 --depth head"
+        "--head paper --views 1 --depth head --bands 3,2,1 --stretch image --stretch-by joint --fit pad "
+        "--tile 48 --overlap 8"
     )
     run = anneal(
         f"init {{}} {NET} {words} --campaign {{}} --criterion {{}}", drawn, tmp_path / "c", "same use"
@@ -161,6 +164,12 @@ def test_an_option_reaches_the_campaign(anneal: Anneal, drawn: Path, tmp_path: P
     assert run.code == 0, run.err
     expected = Settings(
         backbone="random:resnet-18",
+        bands="3,2,1",
+        stretch="image",
+        stretch_by="joint",
+        fit="pad",
+        tile=48,
+        tile_overlap=8,
         depth="head",
         head="paper",
         views=1,
@@ -216,7 +225,7 @@ def test_a_campaign_from_first_question_to_search(anneal: Anneal, campaign: Path
 
 
 @pytest.mark.usefixtures("few_steps")
-def test_twelve_bands_of_sixteen_bits_go_from_init_to_search(anneal: Anneal, tmp_path: Path) -> None:
+def test_twelve_bands_of_sixteen_bits_go_from_init_to_a_map(anneal: Anneal, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     shape = {"count": 12, "height": 24, "width": 40, "dtype": "uint16", "nodata": 0}
     place = rasterio.Affine(10, 0, 500_000, 0, -10, 5_200_000)
@@ -251,6 +260,18 @@ def test_twelve_bands_of_sixteen_bits_go_from_init_to_search(anneal: Anneal, tmp
     (found,) = anneal("search {} --campaign {} -k 3 --json", tmp_path / "outside.tif", tmp_path / "c").json
     assert found["results"][0]["path"] == "1/03.tif"
     assert found["results"][0]["score"] == pytest.approx(1, abs=1e-3)
+    assert anneal("classify {} --campaign {}", tmp_path / "all.csv", tmp_path / "c").code == 0
+    classes = pandas.read_csv(tmp_path / "all.csv")
+    assert sorted(classes["path"]) == sorted(f"{i % 2}/{i:02d}.tif" for i in range(12))
+    assert set(classes["how"]) <= {"settled", "predicted"}
+    assert (
+        anneal("export footprints --geojson {} --campaign {}", tmp_path / "map.geojson", tmp_path / "c").code
+        == 0
+    )
+    located = geopandas.read_file(tmp_path / "map.geojson")
+    assert located.crs.to_epsg() == 4326
+    assert sorted(located["path"]) == sorted(classes["path"])
+    assert located.total_bounds.tolist() == pytest.approx([9.0, 46.951, 9.0053, 46.9534], abs=0.002)
     refused = anneal("init {} --campaign {} --bands nir,red,green", tmp_path / "in", tmp_path / "d")
     assert refused.code == 2
     assert "its bands are 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12" in " ".join(refused.err.split())
@@ -313,7 +334,7 @@ def test_lost_files_are_named_and_still_searched(anneal: Anneal, campaign: Path)
     (campaign.parent / "photos" / "beach" / "beach_000.jpg").unlink()
     run = anneal("status --campaign {}", campaign)
     assert run.code == 0
-    assert "1 files are gone from the archive since init (beach/beach_000.jpg)" in run.err
+    assert "1 files are gone from the archive (beach/beach_000.jpg)" in run.err
     assert anneal("search {} --campaign {}", "beach/beach_000.jpg", campaign).code == 0
 
 

@@ -168,7 +168,8 @@ def describe(archive: Archive, folder: Path | None = None) -> None:
         if len(archive.skipped) > 10:
             err.print(f"  … and {len(archive.skipped) - 10} more")
         if folder is not None:
-            err.print(f"  All of them, with reasons, are in {escape(str(archive.list_skipped(folder)))}.")
+            listed = escape(str(archive.list_skipped(folder)))
+            err.print(f"  All of them, with reasons, are in {listed}.", soft_wrap=True)
     if archive.duplicates:
         err.print(f"[yellow]{len(archive.duplicates)} groups of files have the same content[/], for example")
         err.print("  " + escape(" = ".join(archive.paths[i] for i in archive.duplicates[0])))

@@ -16,7 +16,7 @@ from anneal.campaign import heldout, turn
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.rounds import FROZEN
 from anneal.campaign.store import MACHINE, Purpose, Row
-from anneal.errors import UsageError
+from anneal.errors import CampaignError, UsageError
 from anneal.experiments import play as module
 from anneal.experiments.oracle import NAME, Oracle, score, split_of
 from anneal.experiments.play import ABLATIONS, Player, play
@@ -383,8 +383,8 @@ def test_a_folder_goes_on_with_its_own_player_only(game: Game, tmp_path: Path) -
     with pytest.raises(UsageError, match="another gamma"):
         game(tmp_path, replace(player, training=replace(player.training, gamma=0.5)))
     with closing(Campaign.open(tmp_path)) as campaign:
-        campaign.store.set(size=119)
-    with pytest.raises(UsageError, match="another archive"):
+        campaign.store.set(size=campaign.size - 1)
+    with pytest.raises(CampaignError, match="images that it does not have"):
         game(tmp_path, player)
 
 

@@ -85,7 +85,7 @@ class Disk:
             self.renamed[new] = old
         elif name == "pwrite64" and path.endswith("-wal"):
             self.log = max(self.log, int(arguments.rsplit(",", 1)[1]) + result)
-        elif name == "write" and arguments.startswith("1"):
+        elif name == "write" and arguments.startswith(("1<", "1,")):
             kind, number = QUOTED.findall(arguments)[0].replace("\\n", "").split()
             setattr(self, "answers" if kind == "answer" else "rounds", int(number))
 

@@ -57,13 +57,17 @@ class GrowingArray:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             if not self.rows:
                 self._file(".json").unlink(missing_ok=True)  # an old note must not count new rows
-            with self._file(".bin").open("r+b" if self.rows else "wb") as out:
-                out.seek(self.rows * self._row_bytes)
-                out.write(np.ascontiguousarray(rows, dtype=self.dtype).data)
-                out.truncate()
-                out.flush()
-                os.fsync(out.fileno())
+            if len(rows):
+                self._write(rows)
         self._save(self.rows + len(rows), False, note)
+
+    def _write(self, rows: NDArray[Any]) -> None:
+        with self._file(".bin").open("r+b" if self.rows else "wb") as out:
+            out.seek(self.rows * self._row_bytes)
+            out.write(np.ascontiguousarray(rows, dtype=self.dtype).data)
+            out.truncate()
+            out.flush()
+            os.fsync(out.fileno())
 
     def clear(self) -> None:
         """Forget the rows and the note. The next append starts at the first row."""

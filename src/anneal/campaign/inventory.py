@@ -2,6 +2,7 @@
 same picture. Its tables are in the campaign's file, and so is their SQL here."""
 
 import json
+import os
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -85,23 +86,26 @@ class Inventory:
 
     def moved(self) -> dict[int, str]:
         """The path now of each image that is not where it was read."""
-        return dict(self._db.execute("SELECT image, path FROM moved").fetchall())
+        rows = self._db.execute("SELECT image, path FROM moved")
+        return {image: _path(text) for image, text in rows}
 
     def move(self, paths: Mapping[int, str]) -> None:
         with self._store.transaction():
-            self._db.executemany("INSERT OR REPLACE INTO moved VALUES (?, ?)", paths.items())
+            rows = [(image, _text(path)) for image, path in paths.items()]
+            self._db.executemany("INSERT OR REPLACE INTO moved VALUES (?, ?)", rows)
 
     def files(self) -> dict[str, Stat]:
         """What each file was like when it was last read."""
         rows = self._db.execute("SELECT path, size, mtime FROM files")
-        return {path: Stat(size, mtime) for path, size, mtime in rows}
+        return {_path(text): Stat(size, mtime) for text, size, mtime in rows}
 
     def digests(self) -> dict[str, str]:
         """The hash of each file that was cut into tiles: those of the tiles are of their pixels."""
-        return dict(self._db.execute("SELECT path, digest FROM files WHERE digest IS NOT NULL").fetchall())
+        rows = self._db.execute("SELECT path, digest FROM files WHERE digest IS NOT NULL")
+        return {_path(text): digest for text, digest in rows}
 
     def note_files(self, files: Mapping[str, Stat], digests: Mapping[str, str]) -> None:
-        rows = [(path, *stat, digests.get(path)) for path, stat in files.items()]
+        rows = [(_text(path), *stat, digests.get(path)) for path, stat in files.items()]
         with self._store.transaction():
             self._db.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", rows)
 
@@ -113,3 +117,20 @@ class Inventory:
         rows = [(*one.pair, one.similarity, one.correlation) for one in found]
         with self._store.transaction():
             self._db.executemany("INSERT OR REPLACE INTO near VALUES (?, ?, ?, ?)", rows)
+
+
+HEX = "hex:"  # before a path that SQLite cannot hold as text
+
+
+def _text(path: str) -> str:
+    """A path as SQLite holds it: one that is not UTF-8 as the digits of its bytes."""
+    try:
+        path.encode()
+        plain = not path.startswith(HEX)
+    except UnicodeEncodeError:
+        plain = False
+    return path if plain else HEX + os.fsencode(path).hex()
+
+
+def _path(text: str) -> str:
+    return os.fsdecode(bytes.fromhex(text.removeprefix(HEX))) if text.startswith(HEX) else text

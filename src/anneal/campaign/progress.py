@@ -80,6 +80,8 @@ def archive(campaign: Campaign) -> dict[str, Any]:
     unreadable = len(campaign.archive().skipped)
     updated, wanted = campaign.inventory.updates()
     lines = [f"{text}: {reasons[reason]}" for reason, text in RETIRED.items() if reasons[reason]]
+    if campaign.reading.told:
+        lines.append(f"Files are read with {campaign.reading.told}.")
     if unreadable:
         lines.append(f"Files that could not be read: {unreadable}")
     if updated is not None:

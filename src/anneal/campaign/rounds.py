@@ -360,7 +360,7 @@ class Rounds:
             old = self._store.setting("agenda", {})  # the list of a campaign of version 2
             if agenda is None and old.get("round") == number:
                 agenda = Agenda(Pairs.from_list(old["pairs"]), lean=old["lean"])
-            if agenda is not None and agenda.last >= self.size:
+            if agenda is not None and agenda.last >= (self.size or agenda.last + 1):
                 agenda = None
             self._agenda = number, agenda
         return self._agenda[1]

@@ -21,4 +21,4 @@ Milliseconds = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
 Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_whole)]
 Key = Annotated[str, Field(min_length=8, max_length=80), AfterValidator(_whole)]
 Text = Annotated[str, Field(max_length=200), AfterValidator(_whole)]
-ManyIds = Annotated[str, Field(max_length=4000)]  # with commas between; longer addresses are not read
+ManyIds = Annotated[str, Field(max_length=9000, pattern="^[0-9,]*$")]  # longer addresses are not read

@@ -16,7 +16,7 @@ from anneal.export.images import FOOTPRINTS, Catalogue, footprint_rows
 from anneal.files import printable
 from anneal.method.predict import NO_CLASS
 from anneal.pairs import Ids
-from anneal.web.bounds import ImageId, Name, Number, Text
+from anneal.web.bounds import ImageId, ManyIds, Name, Number, Text
 from anneal.web.desk import Desk, Json, SharedDesk
 
 EXAMPLES = 10  # images of a row
@@ -119,7 +119,7 @@ def split(desk: SharedDesk, sent: Splitting) -> Json:
 def listing(
     desk: SharedDesk,
     kind: Literal["csv", "geojson"],
-    ids: Annotated[str, Query(max_length=60_000)] = "",
+    ids: ManyIds = "",
     least: Least = 0.0,
 ) -> Response:
     """Images with their groups, as a file: those with these ids (with commas between), or all."""
@@ -135,13 +135,13 @@ def listing(
 
 
 @router.get("/api/paths")
-def paths(desk: SharedDesk, ids: Annotated[str, Query(max_length=60_000)]) -> list[str]:
+def paths(desk: SharedDesk, ids: ManyIds) -> list[str]:
     """The files of these images, as absolute paths."""
     return [printable(str(desk.archive.file(image).absolute())) for image in _chosen(desk, ids)]
 
 
 @router.get("/api/map")
-def located(desk: SharedDesk, ids: Annotated[str, Query(max_length=60_000)] = "", least: Least = 0.0) -> Json:
+def located(desk: SharedDesk, ids: ManyIds = "", least: Least = 0.0) -> Json:
     """Footprints to draw, each with the place of its group in the list; some of them if there are many."""
     classes = desk.classes().at_least(least)
     images = [i for i in _chosen(desk, ids) if len(desk.archive.about[i].footprint) > 2]
