@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
+import pytest
 from PIL import Image
 
+from anneal.archive import safely
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.inventory import Reason, Retired
 from served import Site, page_of
@@ -51,6 +56,32 @@ def test_an_image_whose_file_is_gone_is_shown_from_its_stored_pixels(tmp_path: P
         assert reply.headers["cache-control"] == "no-store"
     moved.close()
     assert not list((folder / "cache").rglob("*.jpg"))  # it is not kept in place of the image
+
+
+def test_pipes_and_bombs_in_place_of_images_do_not_stop_the_server(
+    tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """45 people ask for each at once; they get the stored pixels. The bomb is sent as an upload too."""
+    monkeypatch.setattr(safely, "MEMORY", 1 << 28)
+    folder = Path(shutil.copytree(made, tmp_path / "c"))
+    with closing(Campaign.open(folder)) as before:
+        where = before.store.settings()["archive"]
+        before.store.set(archive={**where, "root": str(tmp_path / "other"), "beside": "other"})
+    with closing(Campaign.open(folder)) as campaign:
+        pipe, bomb = (campaign.archive().file(image) for image in (0, 1))
+        pipe.parent.mkdir(parents=True)
+        os.mkfifo(pipe)
+        Image.new("1", (9000, 9000)).save(bomb, "PNG")
+        size = bomb.stat().st_size
+        with page_of(campaign) as site, ThreadPoolExecutor(90) as people:
+            replies = list(people.map(lambda i: site("GET", f"/api/images/{i % 2}"), range(90)))
+            assert {(reply.status, reply.headers["cache-control"]) for reply in replies} == {
+                (200, "no-store")
+            }
+            sent = site("POST", "/api/queries", bomb.read_bytes())
+            assert (sent.status, size < 20_000) == (422, True)
+            assert "it needs more than 0.25 GB to decode" in sent.json["detail"]
+            assert site("GET", "/api/state").status == 200
 
 
 def test_retired_images_are_told_and_not_found_and_an_update_can_be_asked_for(

@@ -321,7 +321,8 @@ def _opaque(image: Image.Image) -> tuple[Image.Image, NDArray[np.bool_]]:
     """An image without its alpha: what is transparent is mixed with the colour of no data. And where it is
     not quite transparent."""
     if "A" not in image.mode and "transparency" not in image.info:
-        return image.convert("RGB"), np.ones((1, 1), dtype=bool)
+        # A copy of a large image takes as much memory again.
+        return image if image.mode == "RGB" else image.convert("RGB"), np.ones((1, 1), dtype=bool)
     clear = image.convert("RGBA")
     background = Image.new("RGBA", clear.size, (NO_DATA, NO_DATA, NO_DATA, 255))
     valid = np.asarray(clear)[..., 3] > 0
