@@ -2,14 +2,14 @@
 and time and can be killed."""
 
 import atexit
+import copy
 import hashlib
 import importlib.util
 import os
-import pickle
 import signal
 import stat
 import struct
-import subprocess
+import subprocess  # nosec B404: it starts this package's own decoder
 import sys
 import threading
 from collections import deque
@@ -130,7 +130,7 @@ def limited(
         with _slots:
             if key in _refused:
                 raise ValueError(_refused[key])
-            good, value = _answer_of(pickle.dumps((run, (source, *args), options)))
+            good, value = _answer_of(run, (source, *args), options)
         if isinstance(value, LimitError):
             if len(_refused) >= REMEMBERED:
                 _refused.clear()
@@ -154,8 +154,8 @@ def _key(source: Source) -> tuple[Any, ...]:
     return str(source), found.st_size, found.st_mtime_ns, MEMORY, SECONDS
 
 
-def _answer_of(task: bytes) -> tuple[bool, Any]:
-    """(True, result) or (False, error) of a task that a decoder does."""
+def _answer_of(*task: Any) -> tuple[bool, Any]:
+    """(True, result) or (False, error) of a function, its arguments and its options, in a decoder."""
     decoder = _decoder()
     late = False
     try:
@@ -201,7 +201,7 @@ def _decoder() -> Decoder:
     own, other = Pipe()
     code = f"from anneal.archive.safely import serve; serve({other.fileno()})"
     nowhere = subprocess.DEVNULL  # libraries write what files say to standard error
-    process = subprocess.Popen(
+    process = subprocess.Popen(  # nosec B603
         [sys.executable, "-P", "-c", code],
         stdin=nowhere,
         stdout=nowhere,
@@ -258,18 +258,17 @@ def serve(number: int) -> None:
             pipe.send(answer)
 
 
-def _done(task: bytes, memory: int) -> tuple[bool, Any]:
+def _done(task: tuple[Any, ...], memory: int) -> tuple[bool, Any]:
+    function, args, options = task
     try:
-        function, args, options = pickle.loads(task)
         return True, function(*args, **options)
     except MemoryError:
         return False, LimitError(_too_much(memory))
     except Exception as error:
         try:
-            pickle.loads(pickle.dumps(error))
+            return False, copy.copy(error)  # as it is made anew on the other side
         except Exception:
             return False, RuntimeError(f"{type(error).__name__}: {error}")
-        return False, error
 
 
 def _address_space() -> int:
