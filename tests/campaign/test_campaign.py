@@ -832,3 +832,15 @@ def test_what_the_machine_does_is_told_in_numbers_and_in_a_sentence(make: Make) 
     assert told["text"] == "The machine is encoding…"
     campaign.mailbox.set_machine(state="failed", error="The disk is full.", again=time.time() + 30)
     assert progress.machine(campaign)["text"].startswith("The machine's last turn failed: The disk is full.")
+
+
+def test_the_list_of_files_is_read_once(campaign: Campaign) -> None:
+    """Neither a new round nor an answer that is refused makes it be read again: it may have a million lines."""
+    archive = campaign.archive()
+    campaign.rounds.save(Record(0, 0, FROZEN))
+    assert campaign.rounds.current == 1
+    with pytest.raises(UsageError):
+        campaign.answer(3, 3, Verdict.SIMILAR)
+    assert campaign.archive() is archive
+    campaign.inventory.note_growth()
+    assert campaign.archive() is not archive

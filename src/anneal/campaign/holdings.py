@@ -16,11 +16,9 @@ from anneal.errors import CampaignError
 from anneal.pairs import Ids
 from anneal.settings import from_json
 
-Version = tuple[float, ...]
-
 
 class Holdings:
-    """What is read of the images is read again when another process has changed it (``Rounds.version``)."""
+    """What is read of the images is read again when another process has changed it (``Rounds.grown``)."""
 
     def __init__(self, folder: Path, store: Store) -> None:
         self.folder = folder
@@ -41,15 +39,15 @@ class Holdings:
             raise CampaignError(f"{folder} holds a campaign that was not finished: run init again.") from None
         except (TypeError, ValueError):
             raise CampaignError(f"{folder} does not say where its images are: run anneal check.") from None
+        self._archive: tuple[int, Archive] | None = None  # to read it takes long
         self._forget()
 
     def _forget(self) -> None:
         """Nothing is read yet."""
         self.rounds = Rounds(self.folder, self.store)
-        self._live: tuple[Version, Ids] | None = None
-        self._retired: tuple[Version, Ids] | None = None
-        self._reasons: tuple[Version, dict[str, int]] | None = None
-        self._archive: tuple[Version, Archive] | None = None
+        self._live: tuple[int, Ids] | None = None
+        self._retired: tuple[int, Ids] | None = None
+        self._reasons: tuple[int, dict[str, int]] | None = None
 
     @property
     def size(self) -> int:
@@ -59,24 +57,24 @@ class Holdings:
     def retired(self) -> Ids:
         """Images that are not asked about, not found and not counted: their files are gone, or they are
         duplicates. What was said about them still counts."""
-        version = self.rounds.version
-        if self._retired is None or self._retired[0] != version:
-            self._retired = version, np.array(list(self.inventory.retired()), dtype=np.int64)
+        grown = self.rounds.grown
+        if self._retired is None or self._retired[0] != grown:
+            self._retired = grown, np.array(list(self.inventory.retired()), dtype=np.int64)
         return self._retired[1]
 
     def reasons(self) -> dict[str, int]:
         """How many images are retired for each reason."""
-        version = self.rounds.version
-        if self._reasons is None or self._reasons[0] != version:
-            self._reasons = version, self.inventory.counts()
+        grown = self.rounds.grown
+        if self._reasons is None or self._reasons[0] != grown:
+            self._reasons = grown, self.inventory.counts()
         return self._reasons[1]
 
     @property
     def live(self) -> Ids:
         """All others."""
-        version = self.rounds.version
-        if self._live is None or self._live[0] != version:
-            self._live = version, np.setdiff1d(np.arange(self.size), self.retired(), assume_unique=True)
+        grown = self.rounds.grown
+        if self._live is None or self._live[0] != grown:
+            self._live = grown, np.setdiff1d(np.arange(self.size), self.retired(), assume_unique=True)
         return self._live[1]
 
     @property
@@ -102,10 +100,10 @@ class Holdings:
 
     def archive(self) -> Archive:
         """The archive, from the stored pixels: the files need not be there."""
-        version = self.rounds.version
-        if self._archive is None or self._archive[0] != version:
+        grown = self.rounds.grown
+        if self._archive is None or self._archive[0] != grown:
             archive = reopen(self.root, self.archive_folder, self.settings.px, self.size)
             folders = tuple(str(source) for source in self.store.setting("sources", []))
             moved = with_paths(archive, self.inventory.moved())
-            self._archive = version, replace(moved, folders=folders)
+            self._archive = grown, replace(moved, folders=folders)
         return self._archive[1]

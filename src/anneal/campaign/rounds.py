@@ -291,6 +291,11 @@ class Rounds:
         return self._version or (0, 0.0, 0)
 
     @property
+    def grown(self) -> int:
+        """Changes whenever the images change, by any process."""
+        return self.version[-1]
+
+    @property
     def size(self) -> int:
         """The number of images that count; files of a growth that was stopped may have more."""
         self.records()
