@@ -108,6 +108,9 @@ def test_the_snippets_teach_a_flat_folder_and_search_it(
     assert len(ran["campaign"].log().rows) >= 42
 
 
+one_simulation = pytest.mark.xdist_group("simulated")  # made once
+
+
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory, drawn: Path, cache: Path) -> tuple[Path, str]:
     """The folder of a simulation of the guide's own strategy, and what was printed."""
@@ -122,6 +125,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory, drawn: Path, cache: Path
     return folder / "out", done.stdout
 
 
+@one_simulation
 def test_the_guide_s_strategy_runs(simulated: tuple[Path, str]) -> None:
     assert "mine:closest trial 0 round 1:    40 bits" in simulated[1]
 
@@ -228,6 +232,7 @@ def test_the_record_of_a_round_is_documented() -> None:
     assert names(table_after(FORMATS, "`about` of a round:")) == [one.name for one in fields(Record)]
 
 
+@one_simulation
 def test_the_files_of_a_simulation_are_documented(simulated: tuple[Path, str]) -> None:
     out, _ = simulated
     header = (out / "curve.csv").read_text(encoding="utf-8").splitlines()[0]
@@ -243,6 +248,7 @@ def test_the_files_of_a_simulation_are_documented(simulated: tuple[Path, str]) -
     assert {file.name for file in out.iterdir() if file.suffix != ".lock"} <= documented
 
 
+@one_simulation
 def test_the_files_of_a_round_and_the_campaign_s_settings_are_documented(
     simulated: tuple[Path, str],
 ) -> None:

@@ -835,7 +835,7 @@ def test_what_the_machine_does_is_told_in_numbers_and_in_a_sentence(make: Make) 
 
 
 def test_the_list_of_files_is_read_once(campaign: Campaign) -> None:
-    """Neither a new round nor an answer that is refused makes it be read again: it may have a million lines."""
+    """A new round or a refused answer does not make it be read again: it may have a million lines."""
     archive = campaign.archive()
     campaign.rounds.save(Record(0, 0, FROZEN))
     assert campaign.rounds.current == 1
