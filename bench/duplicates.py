@@ -81,7 +81,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("archive", type=Path)
     parser.add_argument("--images", type=int, default=300)
-    parser.add_argument("--backbone", default="efficientnet-lite0")
+    parser.add_argument("--backbone", default=backbones.DEFAULT)
     args = parser.parse_args()
     backbone = backbones.load(args.backbone)
     px = 224

@@ -4,7 +4,7 @@
 
 It starts ``anneal label`` with its machine and asks for the questions that ``anneal simulate`` asks in one
 process. It prints P@5 of every model as the held-out answers estimate it, beside P@5 by the classes; the
-share of similar answers in each round; and the score of the last model, as simulate counts it.
+share of similar answers in each round; and the score of the last model, as simulate --report counts it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ def answer_all(site: Site, oracle: Oracle, answers: int) -> None:
     """Answer one question after another. When a round is over, wait for the machine's turn: the next question
     then depends on the new model, as in ``experiments.play``."""
     for number in range(answers):
-        (question,) = site.get(f"/api/questions?holder={NAME}&annotator={NAME}&n=1")["questions"]
+        question, *_ = site.get(f"/api/questions?holder={NAME}&annotator={NAME}&n=1")["questions"]
         verdict = oracle.verdict((question["a"], question["b"]), number).name.lower()
-        event = answer(number, question, verdict, looked=1500)
+        tile = {name: question.get(name) for name in ("sheet", "guess")}
+        event = answer(number, question, verdict, looked=1500, **tile)
         state = site.say(event, annotator=NAME, holder=NAME, n=0)["state"]
         while state["machine"]["fresh"] >= state["machine"]["needed"]:
             time.sleep(0.1)

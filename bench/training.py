@@ -97,7 +97,7 @@ class Task:
 
 def task(archive: Archive) -> Task:
     """Answers to random questions about the training images, half of them similar."""
-    backbone = backbones.load("efficientnet-lite0")
+    backbone = backbones.load(backbones.DEFAULT)
     stored = encode.inputs(archive, backbone, "head")
     classes = Oracle.of(archive).classes
     split = split_of(archive, seed=0)
@@ -135,8 +135,9 @@ def rounds(work: Task, name: str) -> None:
 def steps(work: Task, images: int = 128, classes: int = 12, encoded: int = 16) -> None:
     """One step: on images and not on pairs, on stored features and not on pixels."""
     rng = np.random.default_rng(0)
-    encoder = Encoder(work.backbone, "head", 1280, Shape(anchored=False))
-    x = torch.from_numpy(rng.normal(size=(images, 1280)).astype(np.float32))
+    dim = work.stored.shape[1]
+    encoder = Encoder(work.backbone, "head", dim, Shape(anchored=False))
+    x = torch.from_numpy(rng.normal(size=(images, dim)).astype(np.float32))
     labels = rng.integers(classes, size=images)
     same = labels[:, None] == labels[None, :]
     known = torch.from_numpy(np.where(same, Verdict.SIMILAR, Verdict.DISSIMILAR).astype(np.int8))

@@ -1,62 +1,86 @@
-"""Takes the pictures of the page in README.md, of a campaign on real images.
+"""Takes the pictures of the page in README.md and the guide, of a campaign on real images.
 
     python docs/shots.py my-campaign docs/figures/page
 
-The campaign's images must lie in one folder per class: an oracle answers a round of questions first.
+The campaign has 300 to 1000 images in one folder per class. A scripted person answers until a sheet of pairs
+comes, and then one of a group.
 """
 
 from __future__ import annotations
 
+import io
 import shutil
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from playwright.sync_api import Page, sync_playwright
+from PIL import Image
+from playwright.sync_api import Browser, Page, sync_playwright
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from anneal.campaign.campaign import Campaign
-from served import Site, label, wait_for  # the page as the tests start it
+from scripted import Person
+from served import Site, has_learnt, label, wait_for  # the page as the tests start it
+
+PAIRS = 70  # answers at least, before the picture of a sheet of pairs …
+ANSWERS = 160  # … and before that of a sheet of a group
+TILES = 8  # on either of them, at least
+DESK = (1280, 760)
+PHONE = (390, 760)
 
 
-def answer(page: Page, labels: tuple[str, ...], n: int) -> None:
-    for _ in range(n):
-        page.wait_for_selector('body:not([data-pair=""])')
-        pair = page.get_attribute("body", "data-pair") or ""
-        a, b = (int(part) for part in pair.split("-"))
-        page.wait_for_timeout(900)  # as fast as a quick person
-        page.keyboard.press("ArrowRight" if labels[a] == labels[b] else "ArrowLeft")
-        page.wait_for_selector(f'body:not([data-pair="{pair}"])')
+def shoot(page: Page, path: Path) -> None:
+    page.wait_for_timeout(2500)
+    Image.open(io.BytesIO(page.screenshot())).convert("RGB").save(path, quality=85)
 
 
-def has_learnt(site: Site) -> bool:
-    machine = site.get("/api/state")["machine"]
-    return bool(machine["state"] == "idle" and machine["fresh"] < machine["needed"])
+def teach(page: Page, site: Site, labels: list[str], out: Path) -> None:
+    """Answer until a sheet of a group is on the screen. Takes the pictures of a pair and of both kinds of
+    sheet."""
+    me = Person(page, labels)
+    me.wait()
+    shoot(page, out / "label.jpg")
+    to_sheet(me, site, "#sheet.of-pairs", PAIRS)
+    shoot(page, out / "pairs.jpg")
+    to_sheet(me, site, "#sheet:not(.of-pairs)", ANSWERS)
+    me.mark(me.tiles())
+    shoot(page, out / "sheet.jpg")
 
 
-def main(folder: Path, out: Path, query: int = 1950) -> None:
+def to_sheet(me: Person, site: Site, kind: str, answers: int) -> None:
+    """Answer until such a sheet is on the screen, after so many answers."""
+    tiles = me.page.locator(f"{kind} .tile:visible")
+    while me.wait() and not (me.answers >= answers and tiles.count() >= TILES):
+        me.act()
+        wait_for(lambda: has_learnt(site))
+
+
+def main(folder: Path, out: Path, query: int = 290) -> None:
     out.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory() as scratch:
         copy = Path(shutil.copytree(folder, Path(scratch) / folder.name))
         campaign = Campaign.open(copy)
-        labels = campaign.archive().labels
-        per_round = campaign.settings.per_round
+        labels = [str(label) for label in campaign.archive().labels]
         campaign.close()
         with label(copy) as site, sync_playwright() as driver:
             browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-            for scheme in ("light", "dark"):
-                page = browser.new_page(
-                    viewport={"width": 1280, "height": 760},
-                    color_scheme="dark" if scheme == "dark" else "light",
-                )
-                page.goto(site.address)
-                answer(page, labels, per_round)
-                wait_for(lambda: has_learnt(site))
-                for view in ("label", "search", "review", "progress"):
-                    page.goto(f"{site.address}#{view}" + (f"/{query}" if view == "search" else ""))
-                    page.wait_for_timeout(2500)
-                    page.screenshot(path=out / f"{view}{'-dark' if scheme == 'dark' else ''}.png")
+            page = opened(browser, site, DESK)
+            teach(page, site, labels, out)
+            for view in (f"search/{query}", "groups", "progress"):
+                page.goto(f"{site.address}#{view}")
+                shoot(page, out / f"{view.partition('/')[0]}.jpg")
+            page.close()
+            shoot(opened(browser, site, PHONE), out / "phone.jpg")
+            shoot(opened(browser, site, DESK, "dark"), out / "dark.jpg")
             browser.close()
+
+
+def opened(browser: Browser, site: Site, size: tuple[int, int], scheme: str = "light") -> Page:
+    width, height = size
+    page = browser.new_page(viewport={"width": width, "height": height})
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    page.goto(site.address)
+    return page
 
 
 if __name__ == "__main__":

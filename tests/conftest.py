@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 
 from anneal.archive.catalog import Archive, open_archive
 from anneal.experiments import scenes
@@ -18,6 +19,10 @@ from anneal.network.backbones import Backbone
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported anywhere
 torch.set_num_threads(1)  # tests run side by side, one a core
+
+
+settings.register_profile("any machine", deadline=None)  # a slow or busy one too
+settings.load_profile("any machine")
 
 
 @pytest.fixture

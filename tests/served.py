@@ -141,7 +141,7 @@ def label(
 
 def _answers(site: Site) -> bool:
     try:
-        return site("GET", "/docs").status in (200, 401)
+        return site("GET", "/docs").status in (200, 401, 503)  # 503: the campaign is being made
     except OSError:
         return False
 
@@ -157,6 +157,12 @@ def wait_for(done: Callable[[], Any], seconds: float = PATIENCE) -> None:
 def answer(number: int, pair: dict[str, int], verdict: str, **more: Any) -> dict[str, Any]:
     """The event of an answer to a question."""
     return {"key": KEY.format(number), "a": pair["a"], "b": pair["b"], "verdict": verdict, **more}
+
+
+def has_learnt(site: Site) -> bool:
+    """Whether the machine has learnt from every round that is over."""
+    machine = site.get("/api/state")["machine"]
+    return bool(machine["state"] == "idle" and machine["fresh"] < machine["needed"])
 
 
 def stored(campaign: Campaign) -> list[tuple[int, int, str]]:

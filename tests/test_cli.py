@@ -189,7 +189,7 @@ def test_an_option_reaches_the_campaign(anneal: Anneal, drawn: Path, tmp_path: P
         seed=9,
     )
     untouched = [one.name for one in fields(Settings) if getattr(expected, one.name) == one.default]
-    assert untouched == ["depth"], "a new setting is tried here too"
+    assert untouched == ["depth", "sheets"], "a new setting is tried here too"  # sheets are of place
     with closing(Campaign.open(tmp_path / "c")) as campaign:
         assert campaign.settings == expected
         assert campaign.store.setting("criterion", "") == "same use"
@@ -255,7 +255,7 @@ def test_twelve_bands_of_sixteen_bits_go_from_init_to_a_map(anneal: Anneal, tmp_
             one, other = question.pair
             verdict = Verdict.SIMILAR if labels[one] == labels[other] else Verdict.DISSIMILAR
             campaign.answer(one, other, verdict)
-    assert "Round 1" in anneal("round --campaign {}", tmp_path / "c").out
+    assert "Round 0" in anneal("round --campaign {}", tmp_path / "c").out
     shutil.copy(tmp_path / "in" / "1" / "03.tif", tmp_path / "outside.tif")
     (found,) = anneal("search {} --campaign {} -k 3 --json", tmp_path / "outside.tif", tmp_path / "c").json
     assert found["results"][0]["path"] == "1/03.tif"
@@ -334,7 +334,7 @@ def test_lost_files_are_named_and_still_searched(anneal: Anneal, campaign: Path)
     (campaign.parent / "photos" / "beach" / "beach_000.jpg").unlink()
     run = anneal("status --campaign {}", campaign)
     assert run.code == 0
-    assert "1 files are gone from the archive (beach/beach_000.jpg)" in run.err
+    assert "1 file is gone from the archive (beach/beach_000.jpg)" in run.err
     assert anneal("search {} --campaign {}", "beach/beach_000.jpg", campaign).code == 0
 
 
@@ -353,9 +353,9 @@ def test_contradictions_are_shown_with_their_answers(anneal: Anneal, opened: Cam
 def test_answers_are_exported_and_imported(anneal: Anneal, opened: Campaign, tmp_path: Path) -> None:
     file = tmp_path / "answers.csv"
     file.write_text("a,b,verdict\nbeach/beach_000.jpg,river/river_000.jpg,dissimilar\n", encoding="utf-8")
-    assert "1 answers were imported" in anneal("import {} --campaign {}", file, opened.folder).out
+    assert "1 answer was imported" in anneal("import {} --campaign {}", file, opened.folder).out
     run = anneal("export {} --campaign {}", tmp_path / "out.jsonl", opened.folder)
-    assert f"1 answers are in {tmp_path / 'out.jsonl'}" in run.out.replace("\n", "")
+    assert f"1 answer is in {tmp_path / 'out.jsonl'}" in run.out.replace("\n", "")
     (line,) = (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
     assert json.loads(line)["verdict"] == "dissimilar"
 
@@ -475,6 +475,7 @@ def test_simulate_prints_its_rows_as_json_and_status_reads_a_trial(
     ]  # fmt: skip
     assert all(isinstance(row["p5"], int | float) for row in rows)
     again = anneal(words, drawn, tmp_path, cache)
+    assert "Training images are scored, split anew. Give --report to score test images.\n" in again.out
     assert "random trial 0 round 1:    24 bits  mAP@5" in again.out
     assert str(tmp_path / "curve.png") in again.out.replace("\n", "")
     for strategy in ("place", "random"):
@@ -483,6 +484,24 @@ def test_simulate_prints_its_rows_as_json_and_status_reads_a_trial(
         assert (told["answers"], told["rounds"]) == (24, 2)
         assert anneal("status --campaign {}", trial).code == 0
         assert anneal("search {} -k 2 --campaign {}", "river/river_000.jpg", trial).code == 0
+
+
+@pytest.mark.usefixtures("quick_trials")
+def test_a_report_is_noted_in_the_results_of_this_folder(
+    anneal: Anneal, drawn: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "results").mkdir()
+    monkeypatch.chdir(tmp_path)
+    words = "simulate {} --out {} --cache {} --px 32 --per-round 6 --rounds 0 --strategy random"
+    paths = (drawn, tmp_path / "simulated", cache)
+    run = anneal(f"{words} --report", *paths)
+    assert "Test images are scored, and the run is noted in results/reported.jsonl.\n" in run.out, run.err
+    run = anneal("reproduce parts --data {} --out {} --cache {} --px 32 --report", *paths)
+    refused(run, 2, "parts is for choosing settings, on training images: leave out --report")
+    (line,) = (tmp_path / "results" / "reported.jsonl").read_text(encoding="utf-8").splitlines()
+    assert json.loads(line)["experiment"] == "simulate"
+    run = anneal(words, *paths)
+    refused(run, 2, "holds a run with --report, on test images: give --report again")
 
 
 @pytest.mark.usefixtures("quick_trials")
@@ -495,6 +514,8 @@ def test_reproduce_plays_a_drawn_archive_and_prints_its_report(anneal: Anneal, t
     assert "160 images in 8 classes" in run.out
     assert "| `mgue` |" in run.out
     assert (tmp_path / "out" / "comparison.png").exists()
+    (line,) = (tmp_path / "out" / "reported.jsonl").read_text(encoding="utf-8").splitlines()
+    assert json.loads(line)["experiment"] == "comparison", "drawn scenes need no --report"
     assert run.out.endswith(f"this report are in {tmp_path / 'out'}.\n")
 
 
@@ -570,7 +591,7 @@ def test_more_pairs_than_there_are(anneal: Anneal, drawn: Path, tmp_path: Path) 
     [
         ("--lambda abc", "Invalid value for '--lambda'"),
         ("--lambda nan", "--lambda nan is not a number"),
-        ("--strategy best", "choose place, mgue, bcgue, random, or give module:name"),
+        ("--strategy best", "choose place or mgue, or give module:name"),
         ("--strategy mgue,mgue", "names one strategy twice"),
         ("--strategy nowhere:mine", "could not be imported"),
         ("--depth deep", "choose one of head, last, full"),
@@ -614,7 +635,42 @@ def test_an_option_without_effect_is_refused(
 
 def test_a_labeller_is_no_campaign(anneal: Anneal, drawn: Path, tmp_path: Path) -> None:
     run = anneal(f"init {{}} {NET} --strategy cal --campaign {{}}", drawn, tmp_path / "c")
-    refused(run, 2, "choose place, mgue, bcgue, random")
+    refused(run, 2, "choose place or mgue")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("--backbone resnet18", 2, "There is no backbone 'resnet18'"),
+        ("--backbone ./nowhere", 1, "nowhere cannot be loaded"),
+        ("--strategy best", 2, "choose place or mgue"),
+    ],
+)
+def test_a_wrong_name_is_refused_before_an_image_is_read(
+    anneal: Anneal, drawn: Path, tmp_path: Path, words: str, code: int, said: str
+) -> None:
+    refused(anneal(f"init {{}} --campaign {{}} {words}", drawn, tmp_path / "c"), code, said)
+    assert not (tmp_path / "c").exists()
+    if "backbone" in words:
+        play = f"simulate {{}} --cache {{}} --out {{}} {words}"
+        refused(anneal(play, drawn, tmp_path / "cache", tmp_path / "out"), code, said)
+        assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("name", ["x.foo", "x"])
+def test_a_panel_that_is_no_picture_is_refused_before_the_search(
+    anneal: Anneal, tmp_path: Path, name: str
+) -> None:
+    run = anneal("search x.jpg --campaign {} --panel {}", tmp_path / "nowhere", name)
+    refused(run, 2, f"--panel {name}: a picture's name ends in .png")
+
+
+def test_strategies_for_experiments_are_listed_for_experiments_only(anneal: Anneal) -> None:
+    shown = anneal("init --help").out
+    assert "mgue" in shown
+    assert not re.search(r"bcgue|cobra|pfma|typiclust|coreset|What to ask:[^.]*random", shown)
+    names = ("bcgue", "random", "cobra", "pfma", "typiclust", "coreset")
+    assert all(name in anneal("simulate --help").out for name in names)
 
 
 def test_no_campaign_there(anneal: Anneal, tmp_path: Path) -> None:

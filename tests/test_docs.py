@@ -163,8 +163,8 @@ def test_the_settings_stand_in_the_guide_with_their_defaults() -> None:
 
 
 OPTION_SECTIONS = (
-    "init", "label", "import, round, status", "add, update, relocate, duplicates", "export", "classify",
-    "search", "check, backup, restore, fetch", "simulate", "reproduce", "demo",
+    "init", "label", "import, round, status", "finetune", "add, update, relocate, duplicates", "export",
+    "classify", "search", "check, backup, restore, fetch", "simulate", "reproduce", "demo",
 )  # fmt: skip
 
 
@@ -258,7 +258,7 @@ def test_the_files_of_a_round_and_the_campaign_s_settings_are_documented(
     first, last = (campaign.rounds.files(number).folder for number in (FROZEN, 1))
     documented = names(table_after(FORMATS, "Files of a round:"))
     assert {file.name for file in last.iterdir()} == set(documented)
-    assert {file.name for file in first.iterdir()} == set(documented[:3])
+    assert {file.name for file in first.iterdir()} == {*documented[:3], "neighbours.npz"}
     keys = names(table_after(FORMATS, "`settings`:\n"))
     assert campaign.store.settings().keys() <= set(keys)
     assert {"criterion", "overlap", "agenda"} <= set(keys)

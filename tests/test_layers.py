@@ -15,9 +15,10 @@ import anneal
 # -- the rules -------------------------------------------------------------------------------------
 
 ROOM_OF = {
-    **dict.fromkeys(("errors", "names", "pairs", "settings", "files", "watch", "work"), "floor"),
+    **dict.fromkeys(("errors", "names", "pairs", "settings", "files", "watch", "words", "work"), "floor"),
     **dict.fromkeys(("cli", "cli_archive", "cli_care", "cli_experiments", "cli_export"), "cli"),
-    **dict.fromkeys(("console", "__main__", ""), "cli"),  # "": the package
+    "cli_finetune": "cli",
+    **dict.fromkeys(("cli_label", "console", "__main__", ""), "cli"),  # "": the package
 }  # a folder is a room, and so is any other module
 
 MAY_IMPORT = {
@@ -34,7 +35,8 @@ MAY_IMPORT = {
     "cli": "floor archive method network campaign search export web experiments cluster",
 }  # and each room may import from itself
 
-LOADS_TORCH = ("network", "campaign.turn", "campaign.extend", "campaign.worker", "experiments")
+MACHINE = ("turn", "extend", "networks", "finetune", "worker")
+LOADS_TORCH = ("network", *(f"campaign.{name}" for name in MACHINE), "experiments")
 TORCH = {"torch", "transformers", "efficientnet_lite_pytorch"}
 METHOD_LIBRARIES = {"numpy", "scipy", "sklearn", "threadpoolctl", "faiss"}
 

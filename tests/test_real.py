@@ -41,7 +41,7 @@ def test_uc_merced_is_read_whole_with_its_one_duplicate(data: Path, cache: Path)
     assert duplicates == [["airplane/airplane01.jpg", "airplane/airplane02.jpg"]]
 
 
-@pytest.mark.parametrize("name", ["efficientnet-lite0", "weights/resnet-18"])
+@pytest.mark.parametrize("name", [backbones.DEFAULT, "weights/resnet-18"])
 def test_a_short_campaign_without_labels_beats_the_frozen_features(
     real: Path, data: Path, cache: Path, tmp_path: Path, name: str
 ) -> None:
@@ -65,7 +65,7 @@ def test_files_that_are_added_one_by_one_have_the_vectors_they_have_at_once(
     folders = [data / "UCMerced" / kind for kind in ("beach", "forest", "harbor")]
     files = [path for folder in folders for path in sorted(folder.iterdir())[:4]]
     photos = tmp_path / "photos"
-    backbone = backbones.load("efficientnet-lite0")
+    backbone = backbones.load(backbones.DEFAULT)
     settings = Settings(px=96, per_round=8)
 
     def begun(folder: Path) -> Campaign:

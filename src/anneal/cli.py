@@ -19,7 +19,10 @@ from anneal.cli_archive import add, duplicates, relocate, update
 from anneal.cli_care import backup, check, fetch, restore
 from anneal.cli_experiments import demo, reproduce, simulate
 from anneal.cli_export import classify, export, import_, search
+from anneal.cli_finetune import finetune
+from anneal.cli_label import Images, Yes, is_to_be_made, make
 from anneal.console import (
+    GOES_ON,
     CampaignOption,
     Device,
     Json,
@@ -28,6 +31,7 @@ from anneal.console import (
     describe,
     err,
     escape,
+    in_use_here,
     out,
     print_json,
     progress_bars,
@@ -38,6 +42,7 @@ from anneal.errors import AnnealError, UsageError
 from anneal.files import explain_disk_errors
 from anneal.pairs import Verdict
 from anneal.settings import Settings, refuse_unused
+from anneal.words import count
 
 if TYPE_CHECKING:
     from anneal.campaign.campaign import Campaign
@@ -54,7 +59,7 @@ def main() -> None:
     # Processes that this one starts take no module from the current folder, which may be a stranger's.
     os.environ["PYTHONSAFEPATH"] = "1"
     try:
-        with explain_disk_errors(Path.cwd() / "file"):
+        with explain_disk_errors(Path("file")):
             app()
     except AnnealError as error:
         err.print(f"[bold red]anneal:[/] {escape(str(error))}")
@@ -104,8 +109,14 @@ def init(
     with progress_bars() as watch, cluster.workers(ray) as workers:
         from anneal.archive.catalog import open_archive
         from anneal.archive.reading import Reading
+        from anneal.campaign.campaign import refuse_if_made
         from anneal.campaign.turn import begin
+        from anneal.method.strategies import chosen
+        from anneal.network import backbones
 
+        refuse_if_made(campaign)  # what is wrong is refused before any image is read
+        chosen(settings)
+        backbone = backbones.load(backbones.fetch(settings.backbone))
         images = open_archive(
             archive,
             settings.px,
@@ -116,13 +127,14 @@ def init(
         )
         if use_classes and not any(images.labels):
             raise UsageError("--use-classes: there are no classes. Put the images in one folder per class.")
-        made = begin(campaign, images, settings, watch, workers=workers, source=archive)
+        made = begin(campaign, images, settings, watch, backbone=backbone, workers=workers, source=archive)
     made.store.set(criterion=criterion.strip())
     if use_classes:
         made.label((i, label) for i, label in enumerate(images.labels) if label)
     describe(images, campaign)
     if twice := len(made.retired()):
-        out.print(f"{twice} images are left out: others show the same. anneal duplicates lists them.")
+        left_out = count(twice, "image is", "images are")
+        out.print(f"{left_out} left out: others show the same. anneal duplicates lists them.")
     out.print(f"[bold]{campaign}[/] is ready. Answer questions in the browser:")
     out.print(f"  anneal label --campaign {campaign}")
     out.print("Search works already, and gets better with every round:")
@@ -131,6 +143,7 @@ def init(
 
 @app.command()
 def label(
+    archive: Images = None,
     campaign: CampaignOption = Path("campaign"),
     host: Annotated[
         str, typer.Option(help="Address to listen on. Any but this machine's own needs a token, or gets one.")
@@ -152,24 +165,24 @@ def label(
     ] = None,
     criterion: Annotated[str | None, typer.Option(help="What you mean by similar.")] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open the page.")] = False,
+    yes: Yes = False,
     strategy: OwnStrategy = None,
     device: Device = "auto",
 ) -> None:
     """Answer "are these two similar?" in the browser, while the machine learns beside it.
 
-    Example: [bold]anneal label --campaign my-campaign[/]
+    Example: [bold]anneal label photos/ --campaign my-campaign[/]
     """
     use_device(device)
-    from anneal.campaign import trust
-    from anneal.campaign.campaign import Campaign
     from anneal.web import serve
 
-    opened = Campaign.open(campaign, strategy)
-    trust.refuse_unusable(opened)
-    if overlap is not None:
-        opened.store.set(overlap=overlap)
-    if criterion is not None:
-        opened.store.set(criterion=criterion.strip())
+    is_first = is_to_be_made(archive, campaign, yes, strategy)
+
+    def opened() -> Campaign:
+        made = _open_to_label(campaign, strategy, overlap, criterion)
+        if is_first:
+            describe(made.archive(), campaign)
+        return made
 
     def ready(address: str) -> None:
         out.print(f"The page is at [bold]{escape(address)}[/]  (ctrl-c ends it)", soft_wrap=True)
@@ -182,9 +195,30 @@ def label(
         raise UsageError("--keyfile is for a certificate: give --certfile too.")
     certificate = None if certfile is None else serve.Certificate(certfile, keyfile)
     word = token if token_file is None else serve.read_token(token_file)
+    making = serve.Making(archive, campaign, progress_bars, opened) if is_first and archive else None
     with suppress(KeyboardInterrupt), TemporaryDirectory() as private:
-        serve.serve(opened, host, port, word, ready, certificate)
-    out.print("Stopped. Every answer is kept.")
+        serve.serve(making or opened(), host, port, word, ready, certificate)
+    kept = "Every answer is kept." if making is None or making.is_made else GOES_ON
+    out.print(f"Stopped. {kept}")
+
+
+def _open_to_label(
+    folder: Path, strategy: str | None, overlap: float | None, criterion: str | None
+) -> Campaign:
+    """A campaign that people may answer in, with what they said about it on the command line."""
+    from anneal.campaign import trust
+    from anneal.campaign.campaign import Campaign
+
+    opened = Campaign.open(folder, strategy)
+    trust.refuse_unusable(opened)
+    if overlap is not None:
+        opened.store.set(overlap=overlap)
+    if criterion is not None:
+        opened.store.set(criterion=criterion.strip())
+    return opened
+
+
+app.command(hidden=True)(make)
 
 
 @app.command(hidden=True)
@@ -208,11 +242,9 @@ def round_(
     Example: [bold]anneal round --campaign my-campaign[/]
     """
     use_device(device)
-    from filelock import FileLock, Timeout
-
     from anneal import cluster
     from anneal.campaign import heldout, progress, trust
-    from anneal.campaign.campaign import WORKER_LOCK, Campaign
+    from anneal.campaign.campaign import Campaign
 
     opened = Campaign.open(campaign, strategy)
     trust.refuse_unusable(opened)
@@ -222,26 +254,17 @@ def round_(
 
         if is_helper():
             return assist(opened)
-    try:
-        with (
-            FileLock(campaign / WORKER_LOCK, timeout=0),
-            progress_bars() as watch,
-            cluster.workers(ray) as workers,
-        ):
-            from anneal.campaign.turn import turn
+    with in_use_here(campaign), progress_bars() as watch, cluster.workers(ray) as workers:
+        from anneal.campaign.turn import turn
 
-            turn(opened, watch=watch, workers=workers)
-    except Timeout:
-        raise UsageError(
-            "anneal label is open on this campaign and takes the machine's turns itself: end it first."
-        ) from None
+        turn(opened, watch=watch, workers=workers)
     standing = progress.standing(opened)
     record = opened.rounds.records()[-1]
     if as_json:
         return print_json({**asdict(standing), "threshold": record.threshold, "seconds": record.seconds})
     _print_contradictions(opened)
-    known = f"{standing.answers} answers and {standing.implied} pairs they imply"
-    out.print(f"Round {standing.rounds}: learnt from {known} in {sum(record.seconds.values()):.0f} s.")
+    known = f"{count(standing.answers, 'answer')} and {count(standing.implied, 'pair')} they imply"
+    out.print(f"Round {record.number}: learnt from {known} in {sum(record.seconds.values()):.0f} s.")
     if refusal := heldout.refusal(opened):
         out.print(refusal, soft_wrap=True)
     return None
@@ -257,21 +280,31 @@ def _print_contradictions(campaign: Campaign) -> None:
 
 
 @app.command()
-def status(campaign: CampaignOption = Path("campaign"), as_json: Json = False) -> None:
+def status(
+    campaign: CampaignOption = Path("campaign"),
+    stop_below: Annotated[
+        float | None, typer.Option(help="Advise to stop if 50 answers bring fewer points of P@5 than this.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """Say how far a campaign is.
 
     Example: [bold]anneal status --campaign my-campaign[/]
     """
-    from anneal.campaign import heldout, progress
+    from anneal.campaign import guidance, heldout, progress
     from anneal.campaign.campaign import Campaign
 
     opened = Campaign.open(campaign)
+    if stop_below is not None:
+        guidance.set_stop_below(opened, stop_below)
     standing = progress.standing(opened)
     models = heldout.models(opened) if standing.heldout else []
+    advice = guidance.guide(opened, models) if opened.settings.heldout else None
     told: dict[str, Any] = {
         "archive": {"root": str(opened.root), **progress.archive(opened)},
         "missing": _missing(opened),
         "models": [asdict(model) for model in models],
+        "advice": None if advice is None else asdict(advice),
         "people": progress.people(opened),
         "agreement": progress.agreement(opened),
         "serving": opened.rounds.serving,
@@ -287,14 +320,11 @@ def status(campaign: CampaignOption = Path("campaign"), as_json: Json = False) -
     out.print(table)
     if told["refusal"]:
         out.print(told["refusal"], soft_wrap=True)
-    for model in models:
-        if model.round == opened.rounds.serving:
-            p5 = model.p5
-            out.print(f"P@5 of the serving model: {p5.value:.2f} ({p5.low:.2f} to {p5.high:.2f}, 95 %)")
-            out.print(heldout.advice(opened, models)[1])
+    if advice is not None:
+        out.print(advice.text, soft_wrap=True)
     for pair in told["agreement"]:
         kappa = "–" if pair["kappa"] is None else f"{pair['kappa']:.2f}"
-        share = f"{pair['agreement']:.0%} of {pair['pairs']} pairs"
+        share = f"{pair['agreement']:.0%} of {count(pair['pairs'], 'pair')}"
         out.print(f"{escape(pair['one'])} and {escape(pair['other'])} agree on {share}, κ = {kappa}")
     machine = told["machine"]
     busy = f" ({machine['done']} of {machine['total']})" if machine["state"] == "learning" else ""
@@ -317,13 +347,14 @@ def _print_archive(lines: list[str], missing: list[str]) -> None:
     if missing:
         names = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
         err.print(
-            f"[yellow]{len(missing)} files are gone from the archive[/] ({escape(names)}): what was stored "
-            "of them is still searched and asked about. Retire them with anneal update or, if the archive "
-            "was moved, say where it is with anneal relocate."
+            f"[yellow]{count(len(missing), 'file is', 'files are')} gone from the archive[/] "
+            f"({escape(names)}): what was stored of them is still searched and asked about. Retire them with "
+            "anneal update or, if the archive was moved, say where it is with anneal relocate."
         )
 
 
 OTHERS = (
+    finetune,
     *(add, update, relocate, duplicates),
     *(export, classify, search),
     *(check, backup, restore, fetch),

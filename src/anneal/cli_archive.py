@@ -4,40 +4,31 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from anneal.console import Device, Json, Ray, err, escape, out, print_json, progress_bars, use_device
+from anneal.console import (
+    CampaignOption,
+    Device,
+    Json,
+    Ray,
+    err,
+    escape,
+    in_use_here,
+    is_free,
+    out,
+    print_json,
+    progress_bars,
+    use_device,
+)
 from anneal.errors import UsageError
 from anneal.names import printable, visible
+from anneal.words import count
 
 if TYPE_CHECKING:
     from anneal.campaign.campaign import Campaign
-
-CampaignOption = Annotated[Path, typer.Option("--campaign", help="The campaign's folder.")]
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[bool]:
-    """Whether this process may work on the archive: not while ``anneal label`` is open."""
-    from filelock import FileLock, Timeout
-
-    from anneal.campaign.campaign import WORKER_LOCK
-
-    lock = FileLock(folder / WORKER_LOCK)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        lock.release()
 
 
 def add(
@@ -80,7 +71,7 @@ def _update(campaign: Campaign, device: str, ray: str | None, as_json: bool) -> 
     from anneal.campaign import progress
     from anneal.campaign.update import update as look_again
 
-    with _locked(campaign.folder) as mine:
+    with is_free(campaign.folder) as mine:
         if not mine:
             campaign.store.set(update_wanted=True)
             found = "anneal label is open: its machine does it now. anneal status says what it found."
@@ -91,7 +82,7 @@ def _update(campaign: Campaign, device: str, ray: str | None, as_json: bool) -> 
         print_json(progress.archive(campaign))
     else:
         out.print(found, soft_wrap=True)
-        out.print(f"{len(campaign.live)} images count now.")
+        out.print(f"{count(len(campaign.live), 'image counts', 'images count')} now.")
 
 
 def relocate(
@@ -111,7 +102,7 @@ def relocate(
 
     opened = Campaign.open(campaign)
     found = move(opened, folder, old, force=force)
-    out.print(f"{found} images are in {escape(str(folder))}.", soft_wrap=True)
+    out.print(f"{count(found, 'image is', 'images are')} in {escape(str(folder))}.", soft_wrap=True)
 
 
 def duplicates(
@@ -147,7 +138,7 @@ def duplicates(
         return None
     for path, other, kind in rows:
         out.print(f"{escape(path)} = {escape(other)}  ({kind})", soft_wrap=True)
-    out.print(f"{len(rows)} images are left out, because another one shows the same.")
+    out.print(f"{count(len(rows), 'image is', 'images are')} left out, because another one shows the same.")
     return None
 
 
@@ -163,12 +154,9 @@ def _keep(campaign: Campaign, wanted: list[Path]) -> None:
         if image is None or image not in retired or retired[image].reason != Reason.NEAR:
             raise UsageError(f"{path} is not one of the near duplicates: anneal duplicates lists them.")
         images.append(image)
-    with _locked(campaign.folder) as mine:
-        if not mine:
-            raise UsageError("anneal label is open on this campaign: end it first.")
-        with progress_bars() as watch:
-            duplicates.keep(campaign, images)
-            from anneal.campaign import extend  # loads torch
+    with in_use_here(campaign.folder), progress_bars() as watch:
+        duplicates.keep(campaign, images)
+        from anneal.campaign import extend  # loads torch
 
-            extend.settle(campaign, watch, None)
-    err.print(f"{len(images)} images are asked about again.")
+        extend.settle(campaign, watch, None)
+    err.print(f"{count(len(images), 'image is', 'images are')} asked about again.")

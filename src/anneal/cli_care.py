@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anneal.console import CampaignOption, OwnStrategy, err, escape, out, progress_bars
-from anneal.errors import UsageError
+from anneal.console import CampaignOption, OwnStrategy, err, escape, in_use_here, out, progress_bars
+
+if TYPE_CHECKING:
+    from anneal.campaign.check import Damage
 
 
 def check(
@@ -20,27 +22,24 @@ def check(
 
     Example: [bold]anneal check --campaign my-campaign --repair[/]
     """
-    from filelock import FileLock, Timeout
-
     from anneal.campaign import check as checking
-    from anneal.campaign.campaign import WORKER_LOCK
 
     found = checking.check(campaign)
-    for damage in found:
-        err.print(f"[yellow]{escape(damage.what)}[/]: {escape(damage.lost)}", soft_wrap=True)
+    _tell(found)
     if found and mend:
-        try:
-            with FileLock(campaign / WORKER_LOCK, timeout=0), progress_bars() as watch:
-                for sentence in checking.repair(campaign, watch, strategy):
-                    out.print(escape(sentence), soft_wrap=True)
-        except Timeout:
-            raise UsageError("anneal label is open on this campaign: end it first.") from None
+        with in_use_here(campaign), progress_bars() as watch:
+            for sentence in checking.repair(campaign, watch, strategy):
+                out.print(escape(sentence), soft_wrap=True)
         found = checking.check(campaign)
-        for damage in found:
-            err.print(f"[yellow]{escape(damage.what)}[/]: {escape(damage.lost)}", soft_wrap=True)
+        _tell(found)
     if found:
         raise typer.Exit(1)
     out.print(f"[bold]{escape(str(campaign))}[/] is in order.")
+
+
+def _tell(found: list[Damage]) -> None:
+    for damage in found:
+        err.print(f"[yellow]{escape(damage.what)}[/]: {escape(damage.lost)}", soft_wrap=True)
 
 
 def backup(

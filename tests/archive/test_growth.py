@@ -73,8 +73,8 @@ def test_what_happened_is_told_by_paths_and_bytes(
 
 def test_the_tiles_of_a_file_move_together() -> None:
     tiles = [Held("a.tif", "A", (3, 4), False)]
-    suffixes = {3: "@0,0", 4: "@256,0"}
-    changes = compare(tiles, [], {}, {"b.tif": SAME}, {"b.tif": "A"}.__getitem__, suffixes)
+    places = ["", "", "", "@0,0", "@256,0"]
+    changes = compare(tiles, [], {}, {"b.tif": SAME}, {"b.tif": "A"}.__getitem__, places)
     assert told(changes) == {"moved": {3: "b.tif@0,0", 4: "b.tif@256,0"}}
 
 

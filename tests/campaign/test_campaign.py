@@ -22,7 +22,7 @@ from anneal.campaign import progress
 from anneal.campaign.campaign import FILE, Campaign
 from anneal.campaign.evidence import label_pairs
 from anneal.campaign.rounds import FROZEN, Record
-from anneal.campaign.store import MACHINE, Event, HeldOut, Purpose, Row, Store
+from anneal.campaign.store import MACHINE, Event, HeldOut, Lease, Purpose, Row, Store
 from anneal.errors import ArchiveError, CampaignError, DiskError, UsageError
 from anneal.method import steering
 from anneal.method.snapshot import Agenda
@@ -151,7 +151,8 @@ def test_a_second_answer_of_the_same_person_replaces_the_first_and_what_it_impli
 
 def test_an_answer_has_the_purpose_for_which_its_pair_was_given_out(campaign: Campaign) -> None:
     given_out = [((0, 1), Purpose.HELD_OUT), ((2, 3), Purpose.AGAIN), ((4, 5), Purpose.CHOSEN)]
-    campaign.store.lease(given_out, "screen", 60)
+    leases = [Lease(pair, "screen", purpose) for pair, purpose in given_out]
+    campaign.store.lease(leases, "screen", 60)
     for pair, purpose in given_out:
         campaign.answer(*pair, SIMILAR, "anybody")
         assert last_row(campaign).purpose == purpose
@@ -399,6 +400,7 @@ def counted(campaign: Campaign) -> progress.Standing:
     evidence = campaign.evidence()
     asked = evidence.rounds >= 0
     given = Answers(evidence.answers.pairs[asked], evidence.answers.verdicts[asked])
+    known = evidence.closure.relations
     return progress.Standing(
         images=campaign.size,
         answers=len(rows),
@@ -411,6 +413,8 @@ def counted(campaign: Campaign) -> progress.Standing:
         contradictions=len(evidence.closure.contradictions),
         rounds=campaign.rounds.current,
         share=steering.recent_share(evidence.answers, evidence.rounds),
+        waiting=len(campaign.log().waiting),
+        alone=int((known.sizes[known.group] == 1).sum()),
     )
 
 
@@ -699,7 +703,7 @@ def test_what_people_do_never_loads_torch() -> None:
 
 def test_a_new_campaign_stands_at_nothing(campaign: Campaign) -> None:
     counts = asdict(progress.standing(campaign))
-    assert counts == {**dict.fromkeys(counts, 0), "images": 120, "share": None}
+    assert counts == {**dict.fromkeys(counts, 0), "images": 120, "alone": 120, "share": None}
 
 
 def test_standing_counts_answers_and_what_they_imply(campaign: Campaign) -> None:
@@ -716,10 +720,12 @@ def test_standing_counts_answers_and_what_they_imply(campaign: Campaign) -> None
         contradictions=0,
         rounds=0,
         share=None,  # too few to say
+        waiting=0,
+        alone=115,  # 0 1 2 and 4 5 are groups
     )
     assert progress.standing(campaign) == expected
     campaign.answer(0, 2, DISSIMILAR)  # against 0, 1, 2; what is contradicted implies nothing
-    contradicted = replace(expected, answers=6, dissimilar=2, implied=0, contradictions=1)
+    contradicted = replace(expected, answers=6, dissimilar=2, implied=0, contradictions=1, alone=118)
     assert progress.standing(campaign) == contradicted
     campaign.undo()
     assert progress.standing(campaign) == expected

@@ -10,8 +10,9 @@ import torch
 
 from anneal.archive.catalog import open_archive
 from anneal.campaign import turn
+from anneal.campaign.networks import Origin
 from anneal.campaign.turn import Learned, Training
-from anneal.method.groups import spread_labels
+from anneal.method.groups import neighbour_table, spread_labels
 from anneal.network import encode, train
 from anneal.network.backbones import Backbone
 from anneal.network.losses import anchor_loss
@@ -33,7 +34,7 @@ def learn(drawn: Path, cache: Path, folder: Path, strategy: str) -> Learned:
     answers = answered(archive.classes, Pairs.of([0, 1, 15, 30], [1, 15, 16, 31]))
     for pair, verdict in zip(answers.pairs, answers.verdicts.tolist(), strict=True):
         campaign.answer(*pair, verdict)
-    learned = turn.learn(campaign, BACKBONE, Training(), {}, unwatched)
+    learned = turn.learn(campaign, Origin(BACKBONE, None), Training(), {}, unwatched)
     campaign.close()
     return learned
 
@@ -62,6 +63,7 @@ def test_a_strategy_that_needs_groups_gets_the_likely_groups_of_the_frozen_featu
     snapshot = learn(drawn, cache, tmp_path / "place", "place").snapshot
     assert snapshot.membership is not None
     assert snapshot.frozen is not None
-    expected = spread_labels(snapshot.frozen, np.arange(120), snapshot.known).share
+    near = neighbour_table(snapshot.frozen, np.arange(120), centred=True)
+    expected = spread_labels(snapshot.frozen, np.arange(120), snapshot.known, near).share
     np.testing.assert_array_equal(snapshot.membership.share, expected)
     assert learn(drawn, cache, tmp_path / "mgue", "mgue").snapshot.membership is None  # mgue needs no groups

@@ -243,6 +243,7 @@ def test_the_machine_learns_from_an_older_campaign(opened: Open, name: str) -> N
     assert campaign.rounds.files(2).has_model
     assert np.linalg.norm(campaign.rounds.files(2).vectors(), axis=1) == pytest.approx(np.ones(48), abs=1e-5)
     assert [model.round for model in heldout.models(campaign)] == [FROZEN, 0, 1, 2]
+    campaign.store.set(sheets=0)
     assert len(questions.take(campaign, "ann", "screen", 6)) == 6
 
 

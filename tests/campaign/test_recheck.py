@@ -14,8 +14,8 @@ from anneal.archive.catalog import Archive
 from anneal.campaign import questions
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.questions import take
-from anneal.campaign.recheck import earlier_suspects, recheck_rate, withdraw_suspects
-from anneal.campaign.store import MACHINE, Purpose
+from anneal.campaign.recheck import SECOND, WORDS, earlier_suspects, reason, recheck_rate, withdraw_suspects
+from anneal.campaign.store import MACHINE, Purpose, Why
 from anneal.method import suspects
 from anneal.method.neighbours import unit
 from anneal.pairs import Floats, Pair, Pairs, Verdict
@@ -94,6 +94,22 @@ def test_an_unlikely_answer_is_asked_again_until_one_verdict_leads(
     assert asked_again(campaign) == []
     assert standing(campaign, (0, 3)) == later[-1]
     assert campaign.log().given == 60 + len(later)
+
+
+def test_a_pair_that_is_asked_again_says_why(campaign: Campaign) -> None:
+    answer_sixty(campaign, 3)
+    assert asked_again(campaign) == [(0, 3)]
+    assert reason(campaign.log(), (0, 3), "me") == WORDS[Why.MODEL]
+    campaign.answer(0, 3, SIMILAR)
+    assert asked_again(campaign) == [(0, 3)]
+    assert reason(campaign.log(), (0, 3), "me") == WORDS[Why.CHANGED]
+    campaign.answer(0, 3, SIMILAR)
+    assert asked_again(campaign) == []
+    assert reason(campaign.log(), (0, 3), "me") == ""
+    assert reason(campaign.log(), (0, 3), "bob") == SECOND
+    campaign.again([row_of(campaign, (0, 5))])
+    assert reason(campaign.log(), (0, 5), "me") == WORDS[Why.REQUEST]
+    assert set(WORDS) == set(Why)
 
 
 def test_nothing_is_asked_again_while_there_are_few_answers(campaign: Campaign) -> None:

@@ -160,7 +160,7 @@ def test_a_transaction_keeps_all_or_nothing_and_an_inner_one_is_part_of_it(store
         with store.transaction():
             say(store, (0, 1, SIMILAR))
             store.set(name="x")
-            store.lease([((0, 1), "chosen")], "screen", 60)
+            lease(store, "screen", (0, 1))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -279,7 +279,7 @@ def test_a_query_is_removed_after_a_day(store: Store, mailbox: Mailbox) -> None:
 
 
 def lease(store: Store, holder: str, *pairs: Pair, purpose: str = "chosen") -> None:
-    store.lease(((pair, purpose) for pair in pairs), holder, 60)
+    store.lease((Lease(pair, holder, purpose) for pair in pairs), holder, 60)
 
 
 def leased(store: Store) -> list[tuple[Pair, str]]:
@@ -301,8 +301,9 @@ def test_a_holder_has_the_pairs_of_its_last_lease_and_no_others(store: Store) ->
 
 
 def test_a_lease_says_what_the_pair_was_given_out_for(store: Store) -> None:
-    store.lease([((0, 1), Purpose.HELD_OUT), ((2, 3), Purpose.AGAIN)], "one", 60)
-    assert store.leases() == [Lease((0, 1), "one", "held-out"), Lease((2, 3), "one", "again")]
+    leases = [Lease((0, 1), "one", Purpose.HELD_OUT), Lease((2, 3), "one", Purpose.AGAIN, "a sheet")]
+    store.lease(leases, "one", 60)
+    assert store.leases() == leases
     assert [store.leased_for(pair) for pair in ((0, 1), (2, 3), (4, 5))] == ["held-out", "again", None]
     lease(store, "two", (0, 1), purpose=Purpose.CHOSEN)
     assert store.leased_for((0, 1)) == "chosen"

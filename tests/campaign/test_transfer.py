@@ -136,7 +136,8 @@ def test_the_columns_are_named_and_verdicts_are_words(campaign: Campaign, tmp_pa
         "id": "1", "a": "12.png", "b": "plain.png", "verdict": "dissimilar", "annotator": "ann",
         "stands": "yes", "purpose": "chosen", "round": "0", "strategy": "place",
         "answered": str(row.answered), "asked": "5.5",
-        "looked": "900", "entered": "", "undoes": "", "key": "key-number-1",
+        "looked": "900", "entered": "", "undoes": "", "key": "key-number-1", "why": "", "sheet": "",
+        "guess": "",
         "digest_a": archive.digests[a], "digest_b": archive.digests[b],
     }  # fmt: skip
     write_answers(campaign, tmp_path / "answers.jsonl")

@@ -22,9 +22,10 @@ from tiny import SETTINGS, campaign_in, pattern_archive, random_space
 from anneal.archive.catalog import open_archive
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.questions import take
-from anneal.campaign.turn import turn
+from anneal.campaign.turn import create, turn
 from anneal.errors import ArchiveError, BackboneError, CampaignError, UsageError
 from anneal.network import backbones, encode
+from anneal.settings import Settings
 from served import label, page_of, wait_for
 
 
@@ -149,6 +150,23 @@ def test_a_strategy_that_a_person_names_is_imported(folder: Path, own: Path) -> 
 # -- what a campaign says ----------------------------------------------------------------------------
 
 
+def test_images_that_a_manifest_names_outside_its_folder_are_shown_from_their_files(
+    drawn: Path, tmp_path: Path
+) -> None:
+    """They were named when the campaign was made: relative to the manifest, or by their whole paths."""
+    files = sorted((drawn / "river").iterdir())[:4]
+    (tmp_path / "lists").mkdir()
+    shutil.copytree(drawn / "river", tmp_path / "beside")
+    named = [f"../beside/{file.name}" for file in files[:2]] + [str(file.resolve()) for file in files[2:]]
+    (tmp_path / "lists" / "images.csv").write_text("\n".join(["path", *named]), encoding="utf-8")
+    settings = Settings(px=32, views=1, backbone="random:resnet-18")
+    with closing(create(tmp_path / "lists" / "images.csv", tmp_path / "c", settings)) as campaign:
+        archive = campaign.archive()
+        for image, file in enumerate(files):
+            with Image.open(file) as picture:
+                assert archive.picture(image, 1000).shape[:2] == picture.size[::-1]
+
+
 @pytest.mark.parametrize("path", ["../secret.png", "kind00/../../secret.png", "absolute"])
 def test_a_file_outside_the_archive_is_not_shown(folder: Path, tmp_path: Path, path: str) -> None:
     secret = tmp_path / "secret.png"
@@ -248,7 +266,7 @@ def test_a_campaign_does_not_download_a_network(folder: Path, monkeypatch: pytes
     assert asked[-1] == {"trust_remote_code": False}
 
 
-@pytest.mark.parametrize("name", ["efficientnet-lite0", "random:efficientnet-lite0"])
+@pytest.mark.parametrize("name", [backbones.DEFAULT, "random:efficientnet-lite0"])
 def test_images_that_are_too_small_for_the_network_are_refused(
     run: Commands, tmp_path: Path, name: str
 ) -> None:

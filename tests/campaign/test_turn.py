@@ -21,7 +21,7 @@ from anneal.campaign import heldout, turn
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.questions import next_question, take
 from anneal.campaign.recheck import earlier_suspects
-from anneal.campaign.rounds import FROZEN, LAST, Record
+from anneal.campaign.rounds import FROZEN, LAST, Record, Round
 from anneal.campaign.store import Purpose
 from anneal.campaign.turn import Learned
 from anneal.errors import UsageError
@@ -249,6 +249,17 @@ def test_the_same_answers_give_the_same_round(made: Path, tmp_path: Path) -> Non
             with closing(Campaign.open(folder)) as campaign:
                 asked.append(answer_truly(campaign, 16))
         assert asked[0] == asked[1]
+
+
+def test_stored_neighbours_change_nothing(made: Path, tmp_path: Path) -> None:
+    stored, anew = (Path(shutil.copytree(made, tmp_path / name)) for name in ("stored", "anew"))
+    for _ in range(2):
+        Round.of(anew, FROZEN).neighbours.unlink(missing_ok=True)
+        assert_same(turned(stored), turned(anew))
+        for folder in (stored, anew):
+            with closing(Campaign.open(folder)) as campaign:
+                answer_truly(campaign, 16)
+    assert Round.of(stored, FROZEN).neighbours.exists()
 
 
 def test_another_seed_or_another_answer_gives_another_round(made: Path, tmp_path: Path) -> None:

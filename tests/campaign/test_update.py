@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 from tiny import SETTINGS, SHRUNK, answer_truly, pattern_archive
 
 from anneal.archive import growth
@@ -32,6 +33,7 @@ from anneal.campaign.rounds import FROZEN
 from anneal.campaign.update import Report, add, update
 from anneal.errors import AnnealError, UsageError
 from anneal.method import estimate
+from anneal.method.groups import neighbour_table
 from anneal.network import encode
 from anneal.network.train import Fit
 from anneal.pairs import Pairs
@@ -136,6 +138,23 @@ def test_one_file_at_a_time_gives_the_same_images_and_vectors_as_all_at_once(
     with closing(begun(photos, tmp_path / "whole")) as whole:
         order = [whole.archive().paths.index(path) for path in paths]
         np.testing.assert_allclose(vectors, whole.rounds.vectors()[order], atol=1e-6)
+
+
+def test_neighbours_are_found_again_when_there_are_new_images(
+    campaign: Campaign, photos: Path, tmp_path: Path
+) -> None:
+    file = campaign.rounds.files(FROZEN).neighbours
+    with np.load(file) as saved:
+        assert saved["images"].tolist() == list(range(60))
+    shutil.copytree(tmp_path / "aside", photos, dirs_exist_ok=True)
+    grow(campaign)
+    answer_truly(campaign, 8)
+    turn.turn(campaign, SHRUNK)
+    expected = neighbour_table(campaign.rounds.vectors(FROZEN), np.arange(72), centred=True)
+    with np.load(file) as saved:
+        assert saved["images"].tolist() == list(range(72))
+        np.testing.assert_array_equal(saved["rows"], expected.ids)
+        np.testing.assert_array_equal(saved["scores"], expected.scores)
 
 
 def test_new_images_are_asked_about_and_found(campaign: Campaign, photos: Path, tmp_path: Path) -> None:
@@ -316,6 +335,51 @@ def test_new_duplicates_are_found(campaign: Campaign, photos: Path) -> None:
     assert grow(campaign) == Report(new=1, duplicates=1)
     assert duplicates.listed(campaign) == [(0, [60])]
     assert len(campaign.images) == 60
+
+
+def copies(source: Path, folder: Path, name: str, n: int) -> None:
+    """Files with the same bytes, and ``n`` with the same pixels and other bytes."""
+    folder.mkdir(exist_ok=True)
+    shutil.copy(source, folder / f"{name}-same.png")
+    with Image.open(source) as image:
+        for number in range(n):
+            note = PngInfo()
+            note.add_text("number", str(number))
+            image.save(folder / f"{name}-again{number}.png", pnginfo=note)
+
+
+def contents(campaign: Campaign, images: Iterable[int]) -> list[bytes]:
+    return [campaign.archive().pixels[image].tobytes() for image in images]
+
+
+def assert_no_two_are_the_same(campaign: Campaign) -> None:
+    """Among all that can be asked: the images that count, the agenda, held-out pairs, and every question."""
+    pictures = contents(campaign, campaign.images.tolist())
+    assert len(set(pictures)) == len(pictures)
+    asked = [*campaign.rounds.agenda().pairs, *campaign.open_heldout(campaign.known())]
+    asked += [question.pair for question in take(campaign, "me", "h", 20)]
+    assert {image for pair in asked for image in pair} <= set(campaign.images.tolist())
+    assert all(len(set(contents(campaign, pair))) == 2 for pair in asked)
+
+
+def test_no_question_is_about_two_files_that_are_the_same(photos: Path, tmp_path: Path) -> None:
+    """However many there are: from the beginning, in new files, and in a folder that is added."""
+    copies(photos / "kind00" / "00.png", photos / "kind03", "first", 9)
+    with closing(begun(photos, tmp_path / "c")) as campaign:
+        assert len(campaign.images) == 72
+        assert_no_two_are_the_same(campaign)
+        answer_truly(campaign, 8)
+        copies(photos / "kind00" / "00.png", photos / "kind04", "later", 4)
+        copies(photos / "kind01" / "01.png", photos / "kind04", "other", 9)
+        assert grow(campaign).duplicates == 15
+        assert_no_two_are_the_same(campaign)
+        copies(photos / "kind02" / "02.png", tmp_path / "more", "added", 2)
+        add(campaign, [tmp_path / "more"])
+        assert grow(campaign).duplicates == 3
+        assert len(campaign.images) == 72
+        assert_no_two_are_the_same(campaign)
+        turn.turn(campaign, SHRUNK)
+        assert_no_two_are_the_same(campaign)
 
 
 # -- a process that is killed ----------------------------------------------------------------------

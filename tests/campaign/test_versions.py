@@ -9,12 +9,18 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tiny import pattern_archive
 
+from anneal.campaign import turn
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.migrations import MIGRATIONS
+from anneal.campaign.rounds import FROZEN
+from anneal.search import find_similar
+from anneal.settings import Settings
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 COLUMNS = "id, a, b, verdict, annotator, answered, round"
@@ -52,6 +58,26 @@ def test_a_campaign_of_version_3_says_what_it_said(version_3: Path) -> None:
             assert campaign.store.labels() == {3: "river"}
     assert rows(version_3) == before
     assert version(version_3) == len(MIGRATIONS)
+
+
+def test_a_campaign_on_the_last_layers_features_goes_on_with_them(tmp_path: Path) -> None:
+    """Campaigns that were made with the default of their time keep their network beside those of today."""
+    archive = pattern_archive(tmp_path, kinds=3, each=8)
+    made = Settings(px=32, per_round=4)
+    widths = []
+    for settings in (replace(made, backbone="efficientnet-lite0"), made):
+        folder = tmp_path / settings.backbone
+        turn.begin(folder, archive, settings).close()
+        with closing(Campaign.open(folder)) as campaign:
+            for pair, verdict in (((0, 1), 1), ((9, 10), 1), ((0, 9), 2)):
+                campaign.answer(*pair, verdict)
+            encoder = turn.turn(campaign).fitted.encoder
+            widths.append((campaign.rounds.vectors(FROZEN).shape[1], encoder.dim))
+            outside = tmp_path / "outside.png"
+            shutil.copy(archive.file(20), outside)
+            (found,) = find_similar(campaign, [outside], k=1)
+            assert (found.ids, round(found.scores[0], 3)) == ([20], 1.0)
+    assert widths == [(1280, 1280), (512, 512)]
 
 
 KILLED = """

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from tiny import SETTINGS, SHRUNK, answer_truly, pattern_archive, say, truth, ve
 from anneal.archive.catalog import Archive
 from anneal.campaign import progress, turn, worker
 from anneal.campaign.campaign import WORKER_LOCK, Campaign
+from anneal.campaign.questions import take
 from anneal.campaign.relocate import relocate
 from anneal.campaign.rounds import FROZEN, Rounds
 from anneal.campaign.store import Mailbox
@@ -39,7 +40,7 @@ pytestmark = pytest.mark.xdist_group("processes")  # each test starts several: o
 
 SIMILAR, DISSIMILAR, UNSURE = Verdict
 EIGHT = replace(SETTINGS, strategy="mgue", per_round=8)
-REAL = replace(EIGHT, backbone="efficientnet-lite0")  # its weights are installed, and it loads quickly
+REAL = replace(EIGHT, backbone=backbones.DEFAULT)  # its weights are installed, and it loads quickly
 
 
 def copied(folder: Path, target: Path) -> Path:
@@ -99,6 +100,36 @@ def test_a_turn_is_due_when_a_round_is_over_or_labels_wait_for_the_first_one(cam
     assert not worker.is_due(campaign)  # labels alone start only the first turn
     say(campaign, [(i, i + 1) for i in range(20, 28)], [UNSURE] * 8)
     assert worker.is_due(campaign)
+
+
+def test_a_turn_is_due_when_somebody_wants_it_and_there_is_something_new(campaign: Campaign) -> None:
+    campaign.store.set(learn_wanted=True)
+    assert not worker.is_due(campaign)
+    answer_truly(campaign, 1)
+    assert worker.is_due(campaign)
+    with running(worker._take_turns, campaign.folder):
+        wait_for(lambda: campaign.rounds.current == 1)
+        wait_for(lambda: not campaign.store.setting("learn_wanted", False))
+    assert not worker.is_due(campaign)
+
+
+def test_a_turn_is_due_when_no_question_is_left(campaign: Campaign) -> None:
+    n = len(campaign.images)
+    kinds = truth(campaign)
+    pairs = [(i, i + 1) for i in range(n - 1)] + [
+        (a, b) for a in range(0, n, 10) for b in range(a + 10, n, 10)
+    ]
+    campaign.store.set(settings={**asdict(campaign.settings), "per_round": 1000})
+    with closing(Campaign.open(campaign.folder)) as own:
+        say(own, pairs, [verdict_of(kinds, pair) for pair in pairs])
+        assert not worker.is_due(own)  # nobody has asked yet
+        assert take(own, "me", "me", 1) == []
+        assert worker.is_due(own)
+        assert progress.refusal_to_learn(own) == ""
+        turn.turn(own, SHRUNK)
+        assert take(own, "me", "me", 1) == []
+        assert not worker.is_due(own)  # all of it is learnt
+        assert progress.refusal_to_learn(own) == "There is no new answer to learn from."
 
 
 def test_labels_alone_start_the_first_turn(campaign: Campaign) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image
 from torch import nn
 
@@ -22,7 +23,20 @@ from anneal.settings import Settings
 SHRUNK = Backbone(
     "shrunk", None, nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten()), (0.0,) * 3, (1.0,) * 3
 )  # an image at 4 × 4 pixels
-SETTINGS = Settings(backbone="random:resnet-18", px=32, views=1, per_round=24, heldout=0.2, recheck=0.0)
+
+
+def _convolutions() -> Backbone:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        lower = nn.Sequential(nn.Conv2d(3, 8, 8, stride=8), nn.ReLU())  # a cell is one number in each map
+        upper = nn.Sequential(nn.Conv2d(8, 16, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten())
+    return Backbone("convolutions", lower, upper, (0.5,) * 3, (0.5,) * 3)
+
+
+PLAIN_CONVOLUTIONS = _convolutions()  # has two parts that can be trained
+SETTINGS = Settings(
+    backbone="random:resnet-18", px=32, views=1, per_round=24, heldout=0.2, recheck=0.0, sheets=0
+)
 
 
 def pattern_archive(folder: Path, kinds: int = 12, each: int = 10) -> Archive:
@@ -101,7 +115,13 @@ def answer_truly(campaign: Campaign, n: int, annotator: str = "me") -> list[Ques
     kinds = truth(campaign)
     asked: list[Question] = []
     for _ in range(n):
-        (question,) = take(campaign, annotator, annotator, 1)
-        campaign.answer(*question.pair, verdict_of(kinds, question.pair), annotator)
+        question, *_ = take(campaign, annotator, annotator, 1)  # the first tile of a sheet
+        campaign.answer(
+            *question.pair,
+            verdict_of(kinds, question.pair),
+            annotator,
+            sheet=question.sheet,
+            guess=question.guess,
+        )
         asked.append(question)
     return asked

@@ -76,6 +76,20 @@ def test_the_inner_split_holds_no_image_that_a_trial_is_tested_on(small_archive:
         assert not set(parts[0].tolist()) & {*outer.val.tolist(), *outer.test.tolist()}
 
 
+def test_the_inner_split_of_an_archive_with_its_own_split_is_of_its_training_part(
+    small_archive: Archive,
+) -> None:
+    own = replace(small_archive, splits=tuple(["train", "val", "test", "train"] * 30))
+    splits = [inner_split(own, (0, 1, 2), seed) for seed in (0, 1)]
+    for inner in splits:
+        parts = np.concatenate([inner.train, inner.val, inner.test])
+        assert np.array_equal(np.sort(parts), split_of(own, 0).train)
+    assert splits[0].test.tolist() != splits[1].test.tolist()
+    few = replace(small_archive, splits=tuple(["train"] * 9 + ["val"] * 50 + ["test"] * 61))
+    with pytest.raises(UsageError, match="would get 9, 0, 0 images"):
+        inner_split(few, (0, 1, 2), 0)
+
+
 def test_the_score_is_what_the_formulas_say() -> None:
     """Three queries, six images to retrieve from, by hand."""
     rng = np.random.default_rng(2)

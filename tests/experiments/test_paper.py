@@ -6,18 +6,20 @@ import csv
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import anneal
 from anneal.archive.catalog import Archive, open_archive
 from anneal.campaign.turn import Training
 from anneal.errors import UsageError
-from anneal.experiments import demo, paper, scenes
+from anneal.experiments import demo, figures, paper, reported, scenes, tuned
 from anneal.experiments.claims import DIVERSITY, LAMBDAS
 from anneal.experiments.oracle import Oracle, split_of
-from anneal.experiments.paper import COLD, EXPERIMENTS, FIGURES, INNER, PAPERS, PRESETS, Base, players_of
+from anneal.experiments.paper import COLD, EXPERIMENTS, INNER, PAPERS, PRESETS, Base, players_of
 from anneal.experiments.play import Player
 from anneal.experiments.runner import Trial
 from anneal.settings import Settings
@@ -37,8 +39,9 @@ def reproduce(
     settings, training = paper.settings_of("ours", SMALL, experiment in COLD, px=32, per_round=12)
     preset = replace(SMALL, **changed)
     return paper.reproduce(
-        experiment, archive, preset, settings, training, out, rounds=rounds, trials=1, jobs=1, only=only
-    )
+        experiment, archive, preset, settings, training, out, rounds=rounds, trials=1, jobs=1, only=only,
+        report=None if experiment in INNER else out / "reported.jsonl",
+    )  # fmt: skip
 
 
 def table(path: Path) -> list[dict[str, str]]:
@@ -62,10 +65,10 @@ def test_the_players_of_the_papers_figures() -> None:
 
 
 def test_a_figure_draws_the_players_of_its_experiment() -> None:
-    for name, (_, labels) in FIGURES.items():
+    for name, (_, labels) in figures.FIGURES.items():
         drawn = set(labels) | ({"upper"} if name == "comparison" else set())
         assert drawn == set(PAPERS[name](base_of())), name
-    assert set(paper.BEYOND) <= set(paper.beyond(base_of(cold=True)))
+    assert set(figures.BEYOND) <= set(paper.beyond(base_of(cold=True)))
 
 
 def test_a_player_of_several_figures_is_the_same_in_all_and_plays_once() -> None:
@@ -124,7 +127,7 @@ def changed_between(one: Player, other: Player) -> set[str]:
     """What two players differ in."""
     names = {
         name
-        for name in ("start", "noise", "ablation", "rounds")
+        for name in ("start", "noise", "overlooked", "ablation", "rounds")
         if getattr(one, name) != getattr(other, name)
     }
     for part in ("settings", "training"):
@@ -161,7 +164,7 @@ def test_players_past_the_paper_start_from_nothing_with_the_products_settings() 
             else:
                 assert len(changed) == bool(what), (name, changed)
     assert {player.settings.strategy for player in players_of("beyond", base).values()} == {
-        "place", "mgue", "bcgue", "random", "cal", "cal-metric", "typiclust", "coreset",
+        "place", "mgue", "bcgue", "random", "cobra", "pfma", "cal", "cal-metric", "typiclust", "coreset",
     }  # fmt: skip
 
 
@@ -201,6 +204,7 @@ def test_the_round_that_a_panel_shows_is_pinned(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(paper, "run", only_note)
+    monkeypatch.setattr(tuned, "run", only_note)
     with pytest.raises(KeyboardInterrupt):
         reproduce(experiment, small_archive, tmp_path, rounds=4)
     pinned = {trial.name: trial.pinned for trial in played if trial.pinned}
@@ -208,7 +212,8 @@ def test_the_round_that_a_panel_shows_is_pinned(
     assert pinned == (dict.fromkeys(shown, (1,)) if experiment in (*PAPERS, "all") else {})
     assert {trial.inner for trial in played} == {experiment in INNER}
     rounds = {trial.player.rounds for trial in played if trial.name != "upper"}
-    assert rounds == {1 if experiment == "panels" else 3 if experiment in COLD else 4}
+    half = experiment == "finetune"  # it plays half of the rounds first
+    assert rounds == {1 if experiment == "panels" or half else 3 if experiment in COLD else 4}
 
 
 @pytest.mark.parametrize(
@@ -238,7 +243,7 @@ def test_all_figures_are_played_drawn_and_reported(small_archive: Archive, tmp_p
     assert bits["mgue"] == bits["cal"] == [12 * 3, 12 * 3 + 12]
     assert bits["upper"] == [96 * 3]
     assert len(table(tmp_path / "seconds.csv")) == 12 * 2 + 1
-    for figure in (*FIGURES, "panels"):
+    for figure in (*figures.FIGURES, "panels"):
         assert (tmp_path / f"{figure}.png").read_bytes().startswith(b"\x89PNG")
         assert (tmp_path / f"{figure}.pdf").read_bytes().startswith(b"%PDF")
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
@@ -293,9 +298,123 @@ def test_other_experiments_are_played_and_reported(
     for name, expected in bits.items():
         assert [int(row["bits"]) for row in rows if row["player"] == name] == expected
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert text.startswith(f"# drawn scenes: {title}")
+    inner = ", training images only" if experiment in INNER else ""
+    assert text.startswith(f"# drawn scenes{inner}: {title}")
     assert all(f"`{name}`" in text for name in only if experiment != "choices")
-    assert (tmp_path / "answers.png").exists() == (experiment == "beyond")
+    for figure in ("answers", "acts", "minutes"):
+        assert (tmp_path / f"{figure}.png").exists() == (experiment == "beyond")
+    assert ("Minutes at 1.2 s an act and 4.4 s a class label." in text) == (experiment != "choices")
+
+
+# -- test images ---------------------------------------------------------------------------------------
+
+
+def parts_in(out: Path) -> dict[str, set[str]]:
+    """The images of each part of the first trial."""
+    parts: dict[str, set[str]] = {}
+    for row in table(out / "splits" / "trial-0.csv"):
+        parts.setdefault(row["split"], set()).add(row["path"])
+    return parts
+
+
+def names_of(archive: Archive, images: Any) -> set[str]:
+    return {archive.paths[i] for i in images.tolist()}
+
+
+@pytest.mark.usefixtures("quick_trials")
+def test_without_a_log_no_test_image_is_played_or_scored(small_archive: Archive, tmp_path: Path) -> None:
+    settings, training = paper.settings_of("ours", SMALL, False, px=32, per_round=12)
+    preset = replace(SMALL, kind="fields", bits=36)
+    for experiment, only in (("panels", []), ("comparison", ["upper"])):
+        rows = paper.reproduce(
+            experiment, small_archive, preset, settings, training, tmp_path, rounds=0, trials=1, jobs=1,
+            only=only,
+        )  # fmt: skip
+    inner = parts_in(tmp_path)
+    for seed in range(3):
+        outer = split_of(small_archive, seed)
+        tested = names_of(small_archive, outer.val) | names_of(small_archive, outer.test)
+        assert all(tested.isdisjoint(part) for part in inner.values())
+    upper = next(row for row in rows if row["player"] == "upper")
+    assert upper["bits"] == 3 * len(inner["train"]), "all labels of the inner training part"
+    assert (tmp_path / "report.md").read_text(encoding="utf-8").startswith("# drawn scenes, training images")
+    assert (tmp_path / "panels.png").exists()
+    assert not list(tmp_path.rglob("reported.jsonl"))
+
+
+@pytest.mark.usefixtures("quick_trials")
+def test_each_start_of_a_run_on_test_images_is_noted(small_archive: Archive, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    log = tmp_path / "reported.jsonl"
+    mgue = Player(Settings(strategy="mgue", px=32, per_round=12, lam=2.0, seed=7), 0, noise=0.1)
+    upper = replace(mgue, training=Training(length=3), noise=0.0)
+    for rounds in (0, 1):  # it goes on
+        players = {"mgue": replace(mgue, rounds=rounds), "longer": upper}
+        paper.simulate(small_archive, players, out, trials=2, jobs=1, report=log)
+    other = replace(mgue, settings=replace(mgue.settings, lam=4.0))
+    with pytest.raises(UsageError, match="another lam"):
+        paper.simulate(small_archive, {"mgue": other}, out, trials=1, jobs=1, report=log)
+    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    changed = {"strategy": "mgue", "px": 32, "per_round": 12, "lam": 2.0}
+    assert [line["players"] for line in lines] == [
+        {"mgue": {"rounds": n, **changed, "noise": 0.1}, "longer": {"rounds": 0, **changed, "length": 3}}
+        for n in (0, 1)
+    ]
+    for line in lines:
+        assert (line["experiment"], line["archive"]) == ("simulate", small_archive.root.name)
+        assert (line["trials"], line["seeds"], line["version"]) == (2, [7, 8], anneal.__version__)
+        assert datetime.fromisoformat(line["date"]).utcoffset() == timedelta(0)
+    split = split_of(small_archive, 7)
+    assert parts_in(out)["test"] == names_of(small_archive, split.test)
+
+
+def test_the_log_names_the_folder_of_a_network_and_not_where_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "resnet-18"
+    folder.mkdir()
+    trial = Trial("x", Player(Settings(backbone=str(folder)), 0), 0, False, tmp_path, tmp_path, tmp_path)
+    reported.note(tmp_path / "reported.jsonl", "simulate", "photos", [trial])
+    text = (tmp_path / "reported.jsonl").read_text(encoding="utf-8")
+    assert json.loads(text)["players"] == {"x": {"rounds": 0, "backbone": "resnet-18"}}
+
+
+@pytest.mark.usefixtures("quick_trials")
+def test_a_run_on_test_images_and_one_without_are_kept_apart(small_archive: Archive, tmp_path: Path) -> None:
+    players = {"random": Player(Settings(strategy="random", px=32, per_round=12), 0)}
+    log = tmp_path / "reported.jsonl"
+    paper.simulate(small_archive, players, tmp_path / "inner", trials=1, jobs=1)
+    with pytest.raises(UsageError, match="holds a run without --report"):
+        paper.simulate(small_archive, players, tmp_path / "inner", trials=1, jobs=1, report=log)
+    assert not log.exists(), "it was refused before a test image was scored"
+    paper.simulate(small_archive, players, tmp_path / "outer", trials=1, jobs=1, report=log)
+    with pytest.raises(UsageError, match="holds a run with --report"):
+        paper.simulate(small_archive, players, tmp_path / "outer", trials=1, jobs=1)
+    (tmp_path / "inner" / "run.json").unlink()
+    with pytest.raises(UsageError, match="was played with another split"):  # the trial knows it too
+        paper.simulate(small_archive, players, tmp_path / "inner", trials=1, jobs=1, report=log)
+
+
+@pytest.mark.parametrize("experiment", INNER)
+def test_settings_are_not_chosen_on_test_images(
+    experiment: str, small_archive: Archive, tmp_path: Path
+) -> None:
+    settings, training = paper.settings_of("ours", SMALL, experiment in COLD, px=32)
+    with pytest.raises(UsageError, match=f"{experiment} is for choosing settings"):
+        paper.reproduce(
+            experiment, small_archive, SMALL, settings, training, tmp_path, rounds=0, trials=1, jobs=1,
+            report=tmp_path / "log",
+        )  # fmt: skip
+
+
+def test_the_log_is_in_the_results_of_this_folder_or_beside_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert reported.log_of(Path("runs/mine")) == Path("runs/reported.jsonl")
+    (tmp_path / "results").mkdir()
+    assert reported.log_of(Path("runs/mine")) == Path("results/reported.jsonl")
+
+
+# -- in earnest ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("one_process")
@@ -312,6 +431,7 @@ def test_paper_mode_trains_the_whole_network(small_archive: Archive, tmp_path: P
         trials=1,
         jobs=1,
         only=["mgue"],
+        report=tmp_path / "reported.jsonl",
     )
     frozen, mgue = rows
     assert (frozen["player"], mgue["player"], mgue["bits"]) == ("frozen", "mgue", 36)
@@ -338,6 +458,7 @@ def test_all_labels_beat_a_few_and_a_few_beat_none(tmp_path: Path) -> None:
         trials=1,
         jobs=1,
         only=["random", "upper"],
+        report=tmp_path / "reported.jsonl",
     )
     scores = {row["player"]: row["map5_min"] for row in rows}
     assert scores["frozen"] < scores["random"] < scores["upper"]

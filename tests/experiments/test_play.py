@@ -354,7 +354,7 @@ def test_too_few_pairs_end_the_run_and_keep_its_rounds(game: Game, tmp_path: Pat
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"strategy": "best"}, "choose place, mgue, bcgue, random"),
+        ({"strategy": "best"}, "choose place or mgue, or give module:name"),
         ({"rounds": -1}, "--rounds"),
         ({"start": "warm"}, "labelled:N"),
         ({"start": "labelled:x"}, "labelled:N"),

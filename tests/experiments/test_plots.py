@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from anneal.errors import DiskError
 from anneal.experiments import plots
-from anneal.experiments.curves import Row, curves
+from anneal.experiments.curves import Pace, Row, curves
 
 UNFINISHED = {"place": [[0.5, 0.7, 0.9], [0.6, 0.8]], "random": [[0.5, 0.6]]}
 
@@ -67,6 +67,20 @@ def test_the_levels_and_the_labels(figures: list[Figure], tmp_path: Path) -> Non
     levels = [np.unique(np.asarray(line.get_ydata())).tolist() for line in axes.lines[2:]]
     assert levels == [[0.95], [0.9], [0.4]]
     assert [text.get_text() for text in axes.texts] == ["the paper, after 1845 bits"]
+
+
+def test_the_axis_is_bits_acts_or_minutes(figures: list[Figure], tmp_path: Path) -> None:
+    own = rows({"place": [[0.5, 0.7], [0.6, 0.8]]})
+    for row in own:
+        row |= {"answers": row["bits"], "acts": row["bits"] // 2 + 10 * row["trial"], "labels": 0}
+    expected = {"bits": [100, 200], "acts": [55, 105], "minutes": [5.5, 10.5]}
+    for axis, cost in expected.items():
+        plots.curve(own, tmp_path / "curve.png", axis=axis, pace=Pace(act=6))
+        (axes,) = figures[-1].axes
+        assert np.asarray(axes.lines[0].get_xdata()).tolist() == cost
+    labels = [figure.axes[0].get_xlabel() for figure in figures]
+    assert labels[:2] == ["bits of annotation", "acts: key presses"]
+    assert labels[2] == "minutes, at 6 s an act and 4.4 s a class label"
 
 
 def test_right_results_are_framed_green_and_wrong_ones_red(figures: list[Figure], tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from anneal.experiments import report
 from anneal.experiments.claims import PAPER
-from anneal.experiments.curves import Curve, Row, bits_to, converged, curves, read
+from anneal.experiments.curves import Curve, Pace, Row, bits_to, converged, curves, read, with_costs
 
 ROOT = Path(__file__).parent.parent.parent
 COLUMNS = (
@@ -52,6 +53,46 @@ def test_a_file_without_players_has_one_player_per_strategy(tmp_path: Path) -> N
     assert row == {
         "strategy": "place", "player": "place", "trial": 0, "round": 0, "bits": 90, "map5_min": 0.7,
     }  # fmt: skip
+
+
+def costed(strategy: str, **columns: Any) -> dict[str, Any]:
+    """Acts and minutes of one row at 6 s an act and 30 s a label."""
+    row = {"player": "p", "strategy": strategy, "trial": 0, "round": 0, "map5_min": 0.5, **columns}
+    (filled,) = with_costs([row], Pace(act=6, label=30))
+    return {name: filled[name] for name in ("acts", "minutes")}
+
+
+def test_minutes_are_acts_and_labels_at_a_pace() -> None:
+    answered = {"bits": 100, "answers": "100"}
+    assert costed("place", **answered, acts="40", labels="0") == {"acts": 40, "minutes": 4}
+    labelled = {"bits": 136, "answers": "112", "acts": "52", "labels": "12"}  # 12 labels, then pairs
+    assert costed("mgue", **labelled) == {"acts": 52, "minutes": 4 + 6}
+    assert costed("cal", bits=60, answers="20", acts="20", labels="20") == {"acts": 20, "minutes": 10}
+    assert costed("frozen", bits=0, answers="") == {"acts": 0, "minutes": 0}
+
+
+def test_minutes_of_older_files_are_told_where_they_are_known() -> None:
+    assert costed("place", bits=100, answers="100") == {"acts": 100, "minutes": 10}
+    assert costed("cal", bits=60, answers="20", acts="") == {"acts": 20, "minutes": 10}
+    unknown = costed("mgue", bits=136, answers="112")
+    assert unknown["acts"] == 112
+    assert np.isnan(unknown["minutes"])
+
+
+def test_the_cost_table_has_bits_acts_and_minutes_to_reach_a_score() -> None:
+    own = rows(place=[[0.5, 0.85], [0.6, 0.95]], mgue=[[0.5, 0.6], [0.5, 0.7]], frozen=[[0.4], [0.4]])
+    for row in own:
+        sheets = 3 if row["player"] == "place" else 1
+        row |= {"strategy": row["player"], "answers": row["bits"], "acts": row["bits"] // sheets, "labels": 0}
+    text = report.cost_table(own, (0.55, 0.8), Pace(act=2))
+    assert text.splitlines() == [
+        "| bits / acts / minutes to reach | 0.55 | 0.8 | in the end | trials |",
+        "| --- | --- | --- | --- | --- |",
+        "| `place` | 369 / 123 / 4.1 | 738 / 246 / 8.2 | 0.900 at 738 / 246 / 8.2 | 2 |",
+        "| `mgue` | 738 / 738 / 24.6 | – | 0.650 at 738 / 738 / 24.6 | 2 |",
+        "",
+        "Minutes at 2 s an act and 4.4 s a class label.",
+    ]
 
 
 def test_a_curve_has_the_budgets_that_every_trial_has_reached() -> None:
@@ -191,20 +232,34 @@ def test_a_variant_has_no_lead_until_it_shares_a_later_budget_with_the_plain_str
     assert lines[2:] == ["| mgue | 0.500 | 0.600 |  | 1 |", "| mgue 336-a-round | 0.500 |  |  | 1 |"]
 
 
-def test_the_summary_has_no_training_first_then_place_and_place_with_held_out_questions(
-    tmp_path: Path,
-) -> None:
-    head = "player,strategy,trial,round,bits,map5_min"
-    person = ["place,place,0,0,123,0.75", "place,place,0,1,246,0.85"]
-    beyond = ["mgue,mgue,0,0,369,0.7", "frozen,frozen,0,0,0,0.6", "place,place,0,0,123,0.8"]
-    for name, lines in (("beyond", beyond), ("person", person)):
+def test_the_summary_has_no_training_first_then_place_and_its_key_presses(tmp_path: Path) -> None:
+    head = "player,strategy,trial,round,bits,acts,map5_min"
+    place = ["frozen,frozen,0,0,0,,0.6", "place,place,0,0,123,60,0.75", "place,place,0,1,246,90,0.85"]
+    beyond = ["mgue,mgue,0,0,369,369,0.7", "frozen,frozen,0,0,0,,0.5", "place,place,0,0,123,123,0.8"]
+    for name, lines in (("beyond", beyond), ("place", place)):
         (tmp_path / f"ucmerced-{name}").mkdir()
         (tmp_path / f"ucmerced-{name}" / "curve.csv").write_text("\n".join([head, *lines]), encoding="utf-8")
     assert report.block("summary", "ucmerced", tmp_path).splitlines()[2:] == [
         "| no training | 0.600 | 0.600 | 0.600 | 0.600 | 0.600 | 0.600 | 1 |",
-        "| `place` | 0.800 | 0.800 | 0.800 | 0.800 | 0.800 | 0.800 | 1 |",
-        "| `place, a tenth of the answers held out` | 0.750 | 0.850 | 0.850 | 0.850 | 0.850 | 0.850 | 1 |",
+        "| `place` | 0.750 | 0.850 | 0.850 | 0.850 | 0.850 | 0.850 | 1 |",
+        "| key presses of `place` | 60 | 90 | 90 | 90 | 90 | 90 | 1 |",
         "| `mgue` | 0.700 | 0.700 | 0.700 | 0.700 | 0.700 | 0.700 | 1 |",
+    ]
+
+
+def test_features_have_a_line_each_and_a_column_for_each_archive(tmp_path: Path) -> None:
+    head = "features,archive,dim,views,ms,frozen,trained,trained_std"
+    lines = [
+        "one,A,320,2,28.5,0.6,0.9,0.01",
+        "one,B,320,2,28.5,0.4,0.8,0.01",
+        "two,A,512,1,14.2,0.7,0.95,0.02",
+    ]
+    (tmp_path / "measured.csv").write_text("\n".join([head, *lines]), encoding="utf-8")
+    assert report.block("features", "measured", tmp_path).splitlines() == [
+        "| features | dimension | views | ms | A, frozen | B, frozen | A, trained | B, trained |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| one | 320 | 2 | 28.5 | 0.600 | 0.400 | 0.900 | 0.800 |",
+        "| two | 512 | 1 | 14.2 | 0.700 |  | 0.950 |  |",
     ]
 
 
@@ -234,5 +289,5 @@ def test_every_run_that_is_kept_is_on_a_page() -> None:
     pages = "".join(
         (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("results.md", "method.md")
     )
-    shown = {match[3] for match in report.BLOCK.finditer(pages)}
+    shown = {match[3] for match in report.BLOCK.finditer(pages) if match[2] != "features"}
     assert shown == {path.parent.name for path in (ROOT / "results").glob("*/curve.csv")}

@@ -25,6 +25,7 @@ from anneal.experiments.oracle import split_of
 from anneal.experiments.paper import simulate, training_of
 from anneal.experiments.play import Player
 from anneal.experiments.runner import COLUMNS, KEY, STEPS, Trial, run, trials_of
+from anneal.network import backbones
 from anneal.settings import Settings
 
 SETTINGS = Settings(px=32, per_round=12)
@@ -82,7 +83,7 @@ def test_a_run_leaves_a_curve_the_times_the_splits_and_what_was_played(
     assert about["players"]["place"]["settings"]["seed"] == about["seed"] == 0
     assert about["trials"] == 2
     assert about["archive"]["classes"] == 8
-    assert about["network"] == {"backbone": "efficientnet-lite0", "depth": "head", "views": 2, "px": 32}
+    assert about["network"] == {"backbone": backbones.DEFAULT, "depth": "head", "views": 2, "px": 32}
     assert about["versions"]["torch"]
 
 
@@ -189,7 +190,7 @@ def test_another_archive_or_split_is_refused(small_archive: Archive, tmp_path: P
     renamed = replace(small_archive, labels=tuple("ab" * 60))
     with pytest.raises(UsageError, match="another archive"):
         play(renamed, tmp_path, "random", rounds=0)
-    with pytest.raises(UsageError, match="another inner"):
+    with pytest.raises(UsageError, match="holds a run with --report, on test images"):
         run(small_archive, trials_of(small_archive, players_of("random"), tmp_path, 1, inner=True), jobs=1)
 
 
@@ -254,7 +255,7 @@ def test_a_run_killed_in_the_middle_of_a_round_goes_on_and_jobs_change_nothing(
         for name in ("place", "cal")
     }
     for out in (killed, undisturbed):
-        run(small_archive, trials_of(small_archive, players, out, 1), jobs=1)
+        run(small_archive, trials_of(small_archive, players, out, 1, inner=True), jobs=1)
     assert len(table(killed / "curve.csv")) == 1 + 2 * 2
     assert (killed / "curve.csv").read_bytes() == (undisturbed / "curve.csv").read_bytes()
     events = []

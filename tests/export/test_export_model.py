@@ -12,8 +12,10 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
+import rasterio
 import torch
 from qdrant_client import QdrantClient
+from rasterio import Affine
 from transformers import AutoModel
 
 from anneal.campaign import turn as machine
@@ -27,6 +29,7 @@ from anneal.network import backbones, encode
 from anneal.network import model as networks
 from anneal.network.backbones import Backbone
 from anneal.network.train import Fit
+from anneal.settings import Settings
 from export.located import NAMED, footprint
 
 
@@ -51,6 +54,24 @@ def test_the_onnx_model_gives_the_campaign_s_vectors(
     loaded = networks.load(tmp_path, shrunk)
     pixels = np.array(campaign.archive().pixels[:6])
     assert encode.query(pixels, shrunk, "head", loaded, views=2) == pytest.approx(vectors, abs=1e-4)
+
+
+def test_a_model_of_many_bands_takes_as_many(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    (tmp_path / "images").mkdir()
+    for number in range(6):
+        bands = rng.integers(0, 3000, (5, 32, 32)).astype(np.uint16)
+        profile = {"driver": "GTiff", "width": 32, "height": 32, "count": 5, "dtype": "uint16"}
+        profile |= {"crs": "EPSG:4326", "transform": Affine(1e-4, 0, 10, 0, -1e-4, 50)}
+        with rasterio.open(tmp_path / "images" / f"{number}.tif", "w", **profile) as file:
+            file.write(bands)
+    settings = Settings(backbone="random:resnet-18", px=32, views=1, bands="all")
+    with closing(machine.create(tmp_path / "images", tmp_path / "c", settings)) as campaign:
+        written = model.write_model(campaign, tmp_path / "model")
+        assert written == ["model.json", "network.onnx"]  # no folder of transformers: it takes three bands
+        assert campaign.archive().pixels.shape == (6, 32, 32, 5)
+        found = run(tmp_path / "model" / "network.onnx", campaign)
+        assert np.abs(found - campaign.rounds.vectors(FROZEN)[:6]).max() < 1e-4
 
 
 def test_a_trained_last_stage_is_in_the_transformers_folder(learnt: Path, tmp_path: Path) -> None:
@@ -79,6 +100,26 @@ def test_a_trained_last_stage_is_in_the_transformers_folder(learnt: Path, tmp_pa
         features, _ = encoder(backbones.load("random:resnet-18").lower(normalised))  # type: ignore[misc]
         pooled = network(normalised).pooler_output.flatten(1)
     assert pooled.numpy() == pytest.approx(features.numpy(), abs=1e-4)
+
+
+def test_the_last_stage_of_the_default_network_is_trained_and_exported(learnt: Path, tmp_path: Path) -> None:
+    with closing(Campaign.open(learnt)) as first:
+        settings = replace(first.settings, backbone=backbones.DEFAULT, depth="last", views=1)
+        archive = first.archive()
+    with closing(machine.begin(tmp_path / "c", archive, settings)) as campaign:
+        for a, b, verdict in ((0, 1, 1), (5, 6, 1), (0, 5, 2)):
+            campaign.answer(a, b, verdict)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Fit, "at", lambda depth, recipe, **more: Fit(steps=3, lr=0.01, **more))
+            encoder = machine.turn(campaign).fitted.encoder
+        assert encoder.dim == 512
+        untrained = backbones.load(backbones.DEFAULT).upper.state_dict()
+        trained = encoder.tail.state_dict()
+        assert any(not torch.equal(untrained[name], trained[name]) for name in trained)
+        written = model.write_model(campaign, tmp_path / "out")
+        assert written == ["model.safetensors", "model.json", "network.onnx"]
+        vectors = np.array(campaign.rounds.vectors()[:6])
+        assert np.abs(run(tmp_path / "out" / "network.onnx", campaign) - vectors).max() < 2e-3
 
 
 @pytest.mark.usefixtures("quick_network")

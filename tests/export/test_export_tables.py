@@ -56,7 +56,7 @@ def test_every_image_stands_with_its_group(
 def test_less_sure_predictions_are_left_out(campaign: Campaign, tmp_path: Path) -> None:
     catalogue = Catalogue(campaign.archive(), Catalogue.of(campaign).classes.at_least(0.9999))
     file = tmp_path / "classes.csv"
-    tables.write(file, groups.CLASSES, groups.class_rows(catalogue, campaign.images))
+    tables.write(file, images.CLASSES, images.footprint_rows(catalogue, campaign.images))
     frame = pandas.read_csv(file)
     assert frame.group.notna().sum() == 24
     assert set(frame.group.dropna()) == {NAMED, *(str(first) for first in range(5, 40, 5))}
@@ -103,7 +103,7 @@ def test_a_file_of_another_kind_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"name it \.csv, \.jsonl or \.parquet"):
         tables.write(tmp_path / "groups.xlsx", groups.GROUPS, [])
     with pytest.raises(UsageError, match=r"name it \.geojson, \.gpkg or \.parquet"):
-        geo.write(tmp_path / "map.shp", images.FOOTPRINTS, [])
+        geo.write(tmp_path / "map.shp", images.CLASSES, [])
 
 
 def test_a_library_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +121,7 @@ def test_footprints_are_opened_by_geopandas(
 ) -> None:
     file = tmp_path / f"map{suffix}"
     rows = images.footprint_rows(catalogue, campaign.images)
-    assert geo.write(file, images.FOOTPRINTS, rows) == 39
+    assert geo.write(file, images.CLASSES, rows) == 39
     frame = geopandas.read_parquet(file) if suffix == ".parquet" else geopandas.read_file(file)
     assert frame.crs.to_epsg() in (4326, None)
     assert frame.crs.is_geographic
@@ -155,10 +155,10 @@ def test_results_have_rank_file_group_and_footprint(
 
 def test_an_archive_without_footprints_makes_an_empty_map(tmp_path: Path, catalogue: Catalogue) -> None:
     nothing = [{**block, "footprint": [()] * 40} for block in images.footprint_rows(catalogue, range(40))]
-    assert geo.write(tmp_path / "map.geojson", images.FOOTPRINTS, nothing) == 0
+    assert geo.write(tmp_path / "map.geojson", images.CLASSES, nothing) == 0
     assert json.loads((tmp_path / "map.geojson").read_text()) == {"type": "FeatureCollection", "features": []}
     with pytest.raises(UsageError, match="No image has a footprint"):
-        geo.write(tmp_path / "map.gpkg", images.FOOTPRINTS, nothing)
+        geo.write(tmp_path / "map.gpkg", images.CLASSES, nothing)
 
 
 # -- vectors and pairs ---------------------------------------------------------------------------------

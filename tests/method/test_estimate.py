@@ -18,7 +18,6 @@ from anneal.method.estimate import (
     Estimate,
     HeldOutDraws,
     Ranks,
-    advice,
     draw,
     draw_density,
     kappa,
@@ -201,7 +200,7 @@ def test_unequal_weights_give_a_wider_interval() -> None:
     assert unequal.high - unequal.low > 1.2 * (equal.high - equal.low)
 
 
-# ---- P@5 and precision, over many simulated campaigns
+# ---- P@5, over many simulated campaigns
 
 N, CLASSES, CAMPAIGNS = 120, 12, 500
 DRAWS = (30, 12, 24, 40)  # answered draws of each model
@@ -218,14 +217,9 @@ class World:
     truth: NDArray[np.bool_]  # for every pair: is it similar?
     known: NDArray[np.bool_]  # for every pair: do other answers settle it?
     nearest: list[Ids]  # for each model, (n, 5) rows of the pairs of each image and its five nearest
-    cutoffs: list[float]  # for each model: it calls as many pairs similar as there are
 
     def p5(self, model: int) -> float:
         return float(self.truth[self.nearest[model]].mean())
-
-    def precision(self, model: int) -> float:
-        called = (self.ranks[model].score >= self.cutoffs[model]) & ~self.known
-        return float(self.truth[called].mean())
 
     def top(self, model: int) -> NDArray[np.int8]:
         verdicts = np.where(self.truth, SIMILAR, DISSIMILAR) * self.known
@@ -254,20 +248,19 @@ def world(pace: str) -> World:
         np.fill_diagonal(s, -np.inf)
         order = np.argsort(-s, axis=1, kind="stable")[:, :5]
         nearest.append(row[images[:, None], order])
-    cutoffs = [float(np.sort(one.score)[-truth.sum()]) for one in every]
     known = rng.random(len(pairs)) < np.where(truth, 0.2, 0.1)
-    return World(models, every, row, truth, known, nearest, cutoffs)
+    return World(models, every, row, truth, known, nearest)
 
 
 @cache
-def measured(pace: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """P@5, and the precision, of each campaign and model: (campaigns, models, 3) value, low, high.
+def measured(pace: str) -> NDArray[np.float64]:
+    """P@5 of each campaign and model: (campaigns, models, 3) value, low, high.
 
     Every campaign has its own draws.
     """
     w = world(pace)
     rng = np.random.default_rng(7)
-    p5, precision = np.empty((2, CAMPAIGNS, 4, 3))
+    p5 = np.empty((CAMPAIGNS, 4, 3))
     for campaign in range(CAMPAIGNS):
         draws = [draw(vectors, np.arange(N), n, rng) for vectors, n in zip(w.models, DRAWS, strict=True)]
         rows = np.concatenate([w.row[pairs.a, pairs.b] for pairs in draws])
@@ -275,9 +268,7 @@ def measured(pace: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         unsettled = ~w.known[rows]
         for k, model in enumerate(drawn.ranks):
             p5[campaign, k] = astuple(estimate.precision_at_5(drawn, model, unsettled, N, w.top(k)))
-            similar = estimate.precision_of_similar(drawn, model, unsettled, N, w.cutoffs[k])
-            precision[campaign, k] = astuple(similar)
-    return p5, precision
+    return p5
 
 
 def coverage(intervals: NDArray[np.float64], true: NDArray[np.float64]) -> list[float]:
@@ -293,7 +284,7 @@ both_paces = pytest.mark.parametrize("pace", NOISE)
 def test_p5_is_estimated_without_bias(pace: str) -> None:
     true = np.array([world(pace).p5(k) for k in range(4)])
     assert (np.diff(true) >= 0).all()  # the models do get better
-    error = measured(pace)[0][..., 0] - true
+    error = measured(pace)[..., 0] - true
     assert np.abs(error.mean(axis=0)).max() < 0.01
     assert error.std() > 0.01  # the estimates do vary
 
@@ -303,21 +294,7 @@ def test_the_interval_of_p5_holds_95_times_in_100(pace: str) -> None:
     # With Kish's number alone "steep" fails: it ignores that weights depend on verdicts (a dissimilar pair
     # is less likely to be drawn).
     true = np.array([world(pace).p5(k) for k in range(4)])
-    shares = coverage(measured(pace)[0], true)
-    assert 0.92 <= min(shares) <= max(shares) <= 1.0, shares
-
-
-@both_paces
-def test_the_precision_of_similar_is_estimated_without_bias(pace: str) -> None:
-    true = np.array([world(pace).precision(k) for k in range(4)])
-    error = measured(pace)[1][..., 0] - true
-    assert np.abs(error.mean(axis=0)).max() < 0.02
-
-
-@both_paces
-def test_the_interval_of_the_precision_holds_95_times_in_100(pace: str) -> None:
-    true = np.array([world(pace).precision(k) for k in range(4)])
-    shares = coverage(measured(pace)[1], true)
+    shares = coverage(measured(pace), true)
     assert 0.92 <= min(shares) <= max(shares) <= 1.0, shares
 
 
@@ -392,49 +369,6 @@ def test_fewer_than_five_pairs_of_a_kind_decide_nothing(
     similar = (np.arange(40) < count) == few_similar
     perfect = similar.astype(float)
     assert worse(similar, 1 - perfect, perfect) is is_worse
-
-
-# ---- advice
-
-
-def around(value: float, width: float = 0.1) -> Estimate:
-    return Estimate(value, value - width / 2, value + width / 2)
-
-
-@pytest.mark.parametrize(
-    ("answers", "values", "width", "stop", "says"),
-    [
-        ([], [], 0.1, False, "Too early"),
-        ([0, 30, 60], [0.8, 0.8, 0.8], 0.1, False, "Too early to say: it takes a few rounds"),
-        ([0, 30, 60, 90], [0.8, 0.8, 0.8, 0.8], 0.1, False, "Too early to say: it takes a few rounds"),
-        ([0, 30, 60, 90, 120], [0.8] * 5, 0.3, False, "P@5 is known only to within 30 points"),
-        ([0, 30, 60, 90, 120], [0.4, 0.5, 0.6, 0.7, 0.8], 0.1, False, "+20 points in the last 60 answers"),
-        ([0, 30, 60, 90, 120], [0.5, 0.8, 0.8, 0.8, 0.8], 0.1, True, "levelled off near 0.80 (0.75 to 0.85)"),
-        # no gain once, but not twice in a row
-        ([0, 30, 60, 90, 120], [0.5, 0.6, 0.8, 0.8, 0.8], 0.1, False, "still changing: +0"),
-        ([0, 30, 60, 90, 120], [0.5, 0.9, 0.9, 0.9, 0.8], 0.1, True, "changed it by -10 points"),
-        (
-            [0, *range(100, 1000, 100)],  # the last third: from 600 to 900
-            [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 0.8, 0.8, 0.805],
-            0.1,
-            True,
-            "the last 300 answers",
-        ),
-        (
-            [0, *range(100, 1000, 100)],
-            [0.8] * 8 + [0.81, 0.82],
-            0.1,
-            False,
-            "still changing: +2 points in the last 300 answers",
-        ),
-    ],
-)
-def test_advice_is_to_stop_once_quality_has_levelled_off(
-    answers: list[int], values: list[float], width: float, stop: bool, says: str
-) -> None:
-    should_stop, text = advice(answers, [around(value, width) for value in values])
-    assert should_stop is stop
-    assert says in text
 
 
 # ---- agreement of two people

@@ -35,6 +35,21 @@ def test_an_image_is_likely_in_the_group_of_its_neighbours() -> None:
     assert membership.disagreement(membership).max() < 0.25
 
 
+def test_centred_neighbours_are_those_without_what_all_vectors_share() -> None:
+    """Two kinds that differ a little beside a large common part: only centred vectors are far apart."""
+    rng = np.random.default_rng(0)
+    kinds = np.repeat([[0.1, 0.0], [0.0, 0.1]], 15, axis=0)
+    vectors = unit(np.hstack([np.ones((30, 1)), kinds + 0.01 * rng.normal(size=(30, 2))]))
+    plain = groups.neighbour_table(vectors, np.arange(30))
+    centred = groups.neighbour_table(vectors, np.arange(30), centred=True)
+    rows = vectors - vectors.mean(axis=0)
+    similarity = unit(rows) @ unit(rows).T
+    np.testing.assert_allclose(centred.scores, -np.sort(-similarity, axis=1)[:, :11], atol=1e-4)
+    assert plain.scores.min() > 0.99
+    assert (centred.ids[:15] < 15).all()
+    assert similarity[:15, 15:].max() < -0.8
+
+
 def test_two_groups_of_one_cluster_overlap_and_groups_of_different_clusters_do_not() -> None:
     known = relations(30, (0, 1, SIMILAR), (2, 3, SIMILAR), (15, 16, SIMILAR))
     membership = spread_labels(two_clusters(), np.arange(30), known)

@@ -516,3 +516,18 @@ def test_partners_are_equally_likely_and_a_seed_determines_them() -> None:
     assert np.abs(np.bincount(drawn, minlength=6)[[0, 1, 3, 4]] - 1000).max() < 120
     assert (drawn == relations.partner(ids, Verdict.SIMILAR, np.random.default_rng(1))).all()
     assert not (drawn == relations.partner(ids, Verdict.SIMILAR, np.random.default_rng(2))).all()
+
+
+@every_closure
+@fixed
+@given(rows=any_rows, gone=st.sets(st.integers(0, N - 1), max_size=N))
+def test_without_some_images_the_others_keep_what_is_known_of_them(
+    closure: Rule, rows: list[Row], gone: set[int]
+) -> None:
+    known = closure(N, answers(rows)).relations
+    left = known.without(np.array(sorted(gone), dtype=np.int64))
+    others = np.array(sorted(set(range(N)) - gone), dtype=np.int64)
+    before = known.among(others, others)
+    np.testing.assert_array_equal(left.among(others, others), np.where(before == U, 0, before))
+    assert not set(left.members.tolist()) & gone
+    assert all(left.group[i] == min(np.flatnonzero(left.group == left.group[i])) for i in range(N))

@@ -27,6 +27,7 @@ from anneal.method.strategies import (
     listed,
     mgue,
     mgue_threshold,
+    pfma,
     random,
     strategies,
 )
@@ -314,20 +315,20 @@ def test_implied_pairs_are_never_asked(strategy: Strategy) -> None:
 
 def test_strategies_by_name() -> None:
     table = strategies(Settings())
-    assert list(table) == ["place", "mgue", "bcgue", "random"]
+    assert list(table) == ["place", "mgue", "bcgue", "random", "cobra", "pfma"]
     assert all(strategy.name == name for name, strategy in table.items())
     assert {name for name, strategy in table.items() if strategy.pair_classifier} == {"bcgue"}
     assert {name for name, strategy in table.items() if strategy.groups} == {"place"}
 
 
-@pytest.mark.parametrize("name", ["place", "mgue", "bcgue", "random"])
+@pytest.mark.parametrize("name", ["place", "mgue", "bcgue", "random", "cobra", "pfma"])
 def test_the_settings_name_a_strategy(name: str) -> None:
     assert chosen(Settings(strategy=name)).name == name
 
 
 @pytest.mark.parametrize("name", ["best", "best:", "cal"])
 def test_an_unknown_name_is_refused_with_the_names_there_are(name: str) -> None:
-    with pytest.raises(UsageError, match="choose place, mgue, bcgue, random, or give module:name"):
+    with pytest.raises(UsageError, match="choose place or mgue, or give module:name"):
         chosen(Settings(strategy=name))
 
 
@@ -497,6 +498,73 @@ def test_mgue_asks_as_at_the_start_while_one_kind_of_verdict_is_known(verdict: V
 def test_bcgue_asks_as_at_the_start_without_a_classifier() -> None:
     shown = replace(snapshot(), probability=None)
     assert list(bcgue(shown, 5, seed(1))) == list(cold(shown, 5, seed(1)))
+
+
+def close_couples() -> Floats:
+    """Eight couples; the images of couple i are i / 20 apart, and couples are far from each other."""
+    vectors = np.zeros((N, 24))
+    for i in range(8):
+        vectors[[2 * i, 2 * i + 1], i] = 1
+        vectors[2 * i, 8 + i] = -0.05 * (i + 1) / 2
+        vectors[2 * i + 1, 8 + i] = 0.05 * (i + 1) / 2
+    return unit(vectors)
+
+
+def test_cobra_asks_the_most_similar_pair_of_representatives_that_nothing_implies() -> None:
+    """As many super-instances as images: each represents itself."""
+    cobra = EVERY["cobra"]
+    every = np.arange(N)
+    shown = Snapshot(close_couples(), every, relations(N, []))
+    agenda = cobra.plan(shown, N, seed(0))
+    assert sorted(agenda.images.tolist()) == every.tolist()
+    couples = [(2 * i, 2 * i + 1) for i in range(8)]
+    assert list(cobra.pick(shown, agenda, 8, seed(1))) == couples
+    merged = [(*pair, SIMILAR) for pair in couples[:3]]
+    parted = replace(shown, known=relations(N, [*merged, (0, 2, DISSIMILAR)]))
+    assert list(cobra.pick(parted, agenda, 5, seed(1))) == couples[3:]
+
+
+def test_cobra_s_super_instances_are_represented_by_their_medoid_or_by_an_image_with_answers() -> None:
+    """Four tight clusters of four images, the third of each in the middle."""
+    rng = seed(3)
+    vectors = np.repeat(np.eye(4, 8), 4, axis=0)
+    vectors[:, 4:] += 0.2 * np.tile(np.array([[1, 0], [-1, 0.2], [0, 0.1], [0.1, -1]]), (4, 2))
+    vectors += 0.001 * rng.normal(size=vectors.shape)
+    shown = Snapshot(unit(vectors), np.arange(N), relations(N, []))
+    assert sorted(EVERY["cobra"].plan(shown, 4, seed(0)).images.tolist()) == [2, 6, 10, 14]
+    asked = replace(shown, known=relations(N, [(0, 5, DISSIMILAR)]))
+    planned = EVERY["cobra"].plan(asked, 2, seed(0))
+    assert sorted(planned.images.tolist()) == [0, 5, 10, 14]
+    assert (0, 5) not in list(planned.pairs)
+
+
+def pfma_by_hand(shown: Snapshot, query: int, threshold: float) -> list[Pair]:
+    """The nearest unknown image and the most ambiguous one, in turn."""
+    s = shown.vectors @ shown.vectors[query]
+    others = [int(i) for i in shown.images if i != query and tuple(sorted((int(i), query))) in unknown(shown)]
+    positive = sorted(others, key=lambda i: -s[i])
+    ambiguous = sorted(others, key=lambda i: abs(s[i] - threshold))
+    both = [i for pair in zip(positive, ambiguous, strict=True) for i in pair]
+    return [(min(query, i), max(query, i)) for i in dict.fromkeys(both)][:10]
+
+
+def test_pfma_asks_a_likely_positive_and_the_most_ambiguous_image_in_turn() -> None:
+    shown = snapshot()
+    settled = answers_of(row for row in SOME_ANSWERS if row[2] != UNSURE)
+    _, middle = fit_logistic(pairwise(shown.vectors, settled.pairs), settled.verdicts == SIMILAR)
+    for number in range(4):
+        first, second = seed(number).permutation(np.sort(IMAGES))[:2].tolist()
+        by_hand = pfma_by_hand(shown, first, middle)
+        by_hand += pfma_by_hand(shown, second, middle)
+        assert list(pfma(shown, 20, seed(number))) == by_hand
+        assert list(pfma(shown, 7, seed(number))) == by_hand[:7]
+
+
+def test_pfma_asks_likely_positives_alone_before_there_are_answers() -> None:
+    shown = snapshot(answers=[])
+    query = int(seed(5).permutation(np.sort(IMAGES))[0])
+    nearest = sorted(set(IMAGES.tolist()) - {query}, key=lambda i: -shown.vectors[i] @ shown.vectors[query])
+    assert list(pfma(shown, 4, seed(5))) == [(min(query, i), max(query, i)) for i in nearest[:4]]
 
 
 def chi_square(picked: list[Pair], possible: set[Pair]) -> float:

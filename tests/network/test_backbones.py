@@ -41,6 +41,22 @@ def test_lite0_in_two_parts_equals_the_whole_network(pixels: torch.Tensor) -> No
     torch.testing.assert_close(features("efficientnet-lite0", pixels), expected, atol=1e-4, rtol=1e-4)
 
 
+def test_the_default_features_are_the_maps_of_the_last_two_stages(pixels: torch.Tensor) -> None:
+    whole = backbones.load(backbones.LITE0)
+    assert whole.lower is not None
+    assert isinstance(whole.upper, torch.nn.Sequential)
+    last_but_one = whole.upper[:4]
+    last = whole.upper[4]
+    with torch.inference_mode():
+        first = last_but_one(whole.lower(whole.normalise(pixels)))
+        pooled = [one.mean(dim=(2, 3)) for one in (first, last(first))]
+    found = features(backbones.DEFAULT, pixels)
+    assert found.shape == (2, 192 + 320)
+    for one, expected in zip((found[:, :192], found[:, 192:]), pooled, strict=True):
+        torch.testing.assert_close(one / 16, expected / expected.norm(dim=1, keepdim=True))
+    assert backbones.load(backbones.DEFAULT).digest != whole.digest
+
+
 def test_a_random_network_is_always_the_same_and_not_the_pretrained_one(pixels: torch.Tensor) -> None:
     one = features("random:efficientnet-lite0", pixels)
     torch.rand(5)  # the global generator must not matter
@@ -154,7 +170,9 @@ def test_a_device_that_is_not_there_is_refused_in_a_sentence(
         backbones.load("random:resnet-18")
 
 
-@pytest.mark.parametrize("name", ["random:resnet-18", "random:efficientnet-lite0"])
+@pytest.mark.parametrize(
+    "name", ["random:resnet-18", "random:efficientnet-lite0", f"random:{backbones.DEFAULT}"]
+)
 def test_every_weight_is_on_the_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """``meta`` stands for a GPU: it holds no values but refuses tensors of another device."""
     monkeypatch.setattr(backbones, "find_device", lambda device: torch.device("meta"))

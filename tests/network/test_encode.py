@@ -88,7 +88,7 @@ def test_large_images_go_through_torch_a_few_at_a_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("depth", ["head", "last"])
-@pytest.mark.parametrize("name", ["efficientnet-lite0", "random:resnet-18"])
+@pytest.mark.parametrize("name", [backbones.DEFAULT, "random:resnet-18"])
 def test_onnx_runtime_gives_what_torch_gives(
     name: str, depth: Depth, small_archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

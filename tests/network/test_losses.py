@@ -343,3 +343,16 @@ def test_ntxent_averages_over_anchors_and_the_peer_over_pairs() -> None:
     each = F.softplus(away[anchors] - s[anchors, positives])
     assert theirs == pytest.approx(float(each.mean()), rel=1e-6)
     assert ours == pytest.approx(float((weight * each).sum()), rel=1e-6)
+
+
+@pytest.mark.parametrize("loss", [contrastive, ntxent, mix])
+def test_some_rows_beside_all_images_count_as_in_the_whole_matrix(loss: Loss) -> None:
+    """A batch beside a memory: the mean over blocks of equally many pairs is the loss of all."""
+    labels = torch.arange(12) % 4
+    known = torch.where(labels[:, None] == labels[None, :], S, D)
+    s = similarities(images(11, m=12))
+    own = known.masked_fill(torch.eye(12, dtype=torch.bool), 0)  # an image with itself is unknown
+    parts = [loss(s[rows], own[rows]) for rows in (slice(0, 4), slice(4, 8), slice(8, 12))]
+    assert float(torch.stack(parts).mean().detach()) == pytest.approx(
+        float(loss(s, known).detach()), rel=1e-5
+    )

@@ -52,7 +52,7 @@ def test_a_narrow_twin_and_its_wide_encoder_agree(rng: np.random.Generator) -> N
 
 
 def test_only_a_head_much_wider_than_its_anchor_is_narrowed() -> None:
-    assert model.narrowed(Encoder(PLAIN, "head", 512, Shape(8, 256))) is None
+    assert model.narrowed(Encoder(PLAIN, "head", 511, Shape(8, 256))) is None
     assert model.narrowed(Encoder(PLAIN, "head", 600, Shape(8, 16))) is None
     assert model.narrowed(Encoder(PLAIN, "head", 600, Shape(8, 256, anchored=False))) is None
 
@@ -90,7 +90,9 @@ def test_the_pair_classifier_does_not_depend_on_order_and_its_scorer_agrees() ->
 
 
 @pytest.mark.parametrize("depth", ["head", "last", "full"])
-@pytest.mark.parametrize("name", ["random:resnet-18", "random:efficientnet-lite0"])
+@pytest.mark.parametrize(
+    "name", ["random:resnet-18", "random:efficientnet-lite0", f"random:{backbones.DEFAULT}"]
+)
 def test_every_depth_trains_and_loads_again_as_it_was_saved(
     drawn: Path, cache: Path, tmp_path: Path, depth: model.Depth, name: str, rng: np.random.Generator
 ) -> None:
@@ -104,7 +106,7 @@ def test_every_depth_trains_and_loads_again_as_it_was_saved(
     encoder = fit(backbone, depth, stored, known, settings, rng).encoder
     for key, value in backbone.upper.state_dict().items():
         assert torch.equal(value, before[key]), "training must not change the pretrained weights"
-    space = model.searched(depth)
+    space = encoder.space
     vectors = encode.vectors(encoder, backbone, stored[:8], [space])[space]
     assert vectors.shape[1] == (encoder.dim if depth == "full" else 256)
     model.save(tmp_path, encoder, {"note": "x"})
@@ -114,6 +116,16 @@ def test_every_depth_trains_and_loads_again_as_it_was_saved(
     np.testing.assert_allclose(again, vectors, atol=1e-6)
     outside = encode.query(archive.pixels[:8], backbone, depth, encoder)
     np.testing.assert_allclose(outside, vectors, atol=2e-3)  # depth `last` stores half precision
+
+
+def test_retrieval_drops_the_head_where_the_shape_says_so(drawn: Path, cache: Path) -> None:
+    archive = open_archive(drawn, 32, cache)
+    backbone = backbones.load("random:resnet-18")
+    torch.manual_seed(0)
+    encoder = model.Encoder(backbone, "last", 512, model.Shape(dropped=True)).eval()
+    outside = encode.query(archive.pixels[:3], backbone, "last", encoder)
+    expected = encode.query(archive.pixels[:3], backbone, "head", None, views=1)  # nothing was trained
+    np.testing.assert_allclose(outside, expected, atol=1e-5)
 
 
 def test_without_a_model_the_error_says_what_to_do(tmp_path: Path) -> None:

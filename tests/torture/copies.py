@@ -41,7 +41,7 @@ def _replay(folder: Path, before: list[str]) -> int:
         lost = [key for key in before if stored[key] != 1]
         assert lost == [], f"{len(lost)} of {len(before)} events are not in a copy that began after them"
         assert progress.standing(campaign).answers > 0
-        assert len(take(campaign, "me", "me", 3)) == 3
+        assert len(take(campaign, "me", "me", 3)) >= 3
         return len(campaign.log().rows)
     finally:
         campaign.close()

@@ -66,7 +66,7 @@ def _work(folder: Path, sent: list[str], cycle: int, backbone: backbones.Backbon
             kinds = truth(campaign)
             for number in range(3):
                 try:
-                    (question,) = take(campaign, "me", "me", 1)
+                    question, *_ = take(campaign, "me", "me", 1)
                     key = f"cycle {cycle} answer {number}"
                     campaign.answer(*question.pair, verdict_of(kinds, question.pair), key=key)
                     sent.append(key)

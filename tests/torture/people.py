@@ -66,7 +66,7 @@ def _answer(
                 started = time.monotonic()
                 question = person.questions[0]
                 times.append(person.answer())
-                given.append(((question["a"], question["b"]), question.get("again", False)))
+                given.append(((question["a"], question["b"]), bool(question.get("again"))))
                 time.sleep(max(every - (time.monotonic() - started), 0))
         except Exception as error:  # counted, so that the others go on
             errors.append(repr(error))

@@ -40,7 +40,7 @@ campaign = Campaign.open(sys.argv[1])
 kinds = truth(campaign)
 def answer(n):
     for _ in range(n):
-        (question,) = take(campaign, "me", "me", 1)
+        question, *_ = take(campaign, "me", "me", 1)
         number = campaign.answer(*question.pair, verdict_of(kinds, question.pair))
         os.write(1, b"answer %d\\n" % number)
 answer(5)

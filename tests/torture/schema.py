@@ -17,7 +17,8 @@ from anneal.campaign.campaign import Campaign
 from served import Site, page_of
 from torture.grounds import small_campaign
 
-AT_ONCE = 10  # requests of one kind
+AT_ONCE = 100  # requests of one kind, at most: to begin with a kind takes as long as twenty requests
+HANGS = 300  # seconds without a reply; a busy machine may take long
 QUIET = [hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.filter_too_much]
 
 
@@ -32,27 +33,33 @@ def run(count: int) -> str:
 
 
 def fuzz(site: Site, count: int) -> str:
-    schema: Any = schemathesis.openapi.from_url(f"{site.address}openapi.json")
+    schema: Any = schemathesis.openapi.from_url(f"{site.address}openapi.json", timeout=HANGS)
     schema.config.update(base_url=site.address.rstrip("/"))
     operations = [result.ok() for result in schema.get_all_operations()]
+    at_once = min(AT_ONCE, max(count // (len(operations) * len(GenerationMode)), 2))
     statuses: Counter[int] = Counter()
     seed = 0
     with requests.Session() as session:
         while statuses.total() < count:  # some operations have few different requests
             for operation in operations:
                 for mode in GenerationMode:
-                    _fuzz_one(operation, mode, seed, session, statuses)
+                    _fuzz_one(operation, mode, seed, at_once, session, statuses)
             seed += 1
     by_status = ", ".join(f"{number:,} × {status}" for status, number in sorted(statuses.items()))
     return f"{statuses.total():,} requests to {len(operations)} operations: 0 × 5xx ({by_status})"
 
 
 def _fuzz_one(
-    operation: Any, mode: GenerationMode, seed: int, session: requests.Session, statuses: Counter[int]
+    operation: Any,
+    mode: GenerationMode,
+    seed: int,
+    at_once: int,
+    session: requests.Session,
+    statuses: Counter[int],
 ) -> None:
     @hypothesis.seed(seed)
     @hypothesis.settings(
-        max_examples=AT_ONCE,
+        max_examples=at_once,
         database=None,
         deadline=None,
         phases=[hypothesis.Phase.generate],  # what was found first is small enough
@@ -62,7 +69,7 @@ def _fuzz_one(
     def ask(case: Any) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of what the requests library thinks about wrong headers
-            reply = case.call(session=session)
+            reply = case.call(session=session, timeout=HANGS)
         statuses[reply.status_code] += 1
         assert reply.status_code < 500, (case.as_curl_command(), reply.content[:200])
 

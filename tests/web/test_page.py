@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from PIL import Image
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Page, expect
 
 from anneal.archive.catalog import reopen
 from anneal.archive.pixels import GrowingArray
@@ -29,7 +29,7 @@ from anneal.campaign.rounds import FROZEN, Round
 from anneal.errors import CampaignError, UsageError
 from anneal.method.neighbours import unit
 from anneal.settings import Settings
-from served import PATIENCE, Site, label, page_of, stored, wait_for
+from served import Site, label, page_of, stored, wait_for
 
 pytestmark = [
     pytest.mark.xdist_group("processes"),  # each test starts several: one after another
@@ -46,7 +46,9 @@ Pair = tuple[int, int]
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory, drawn: Path) -> Path:
     folder = tmp_path_factory.mktemp("page") / "campaign"
-    words = f"init {drawn} --campaign {folder} --px 64 --views 1 --per-round {PER_ROUND} --recheck 0"
+    words = (
+        f"init {drawn} --campaign {folder} --px 64 --views 1 --per-round {PER_ROUND} --recheck 0 --sheets 0"
+    )
     command = [sys.executable, "-m", "anneal", *words.split(), "--criterion", "same kind of <scene>"]
     subprocess.run(command, check=True, capture_output=True)
     return folder
@@ -64,28 +66,6 @@ def page_at(folder: Path) -> Iterator[Site]:
     with page_of(campaign) as site:
         yield site
     campaign.close()
-
-
-@pytest.fixture
-def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """Opens a page in a browser profile of its own. An error in its scripts fails the test."""
-    contexts: list[BrowserContext] = []
-    wrong: list[str] = []
-
-    def open_(address: str, **options: Any) -> Page:
-        context = browser.new_context(viewport={"width": 1280, "height": 800}, **options)
-        context.set_default_timeout(1000 * PATIENCE)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("console", lambda said: wrong.append(said.text) if "Content Security" in said.text else None)
-        page.goto(address)
-        return page
-
-    yield open_
-    for context in contexts:
-        context.close()
-    assert wrong == []
 
 
 class Person:
@@ -224,7 +204,7 @@ def test_search_by_click_by_dropped_file_and_by_more_examples(
             base64.b64encode(file.getvalue()).decode(),
         )
         page.dispatch_event("#search", "drop", {"dataTransfer": dropped})
-        expect(page.locator("#query-name")).to_have_text("Your image")
+        expect(page.locator("#query-name")).to_have_text("mine.png")
         expect(results.first).to_have_attribute("data-image", "3")  # its mirror image
         page.set_input_files(
             "#drop input[type=file]", {"name": "x.txt", "mimeType": "text/plain", "buffer": b"no"}

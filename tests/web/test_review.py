@@ -73,7 +73,9 @@ def test_an_unsure_pair_is_asked_again_only_on_request(site: Site) -> None:
     assert pair not in site.say(answer(1, pair, "unsure"))["questions"]
     (row,) = site.get("/api/answers?verdict=unsure")["answers"]
     assert site("POST", "/api/again", {"ids": [row["id"]]}).json == {"asked": 1}
-    assert site.get("/api/questions?holder=other&n=1")["questions"] == [pair]
+    assert site.get("/api/questions?holder=other&n=1")["questions"] == [
+        {**pair, "again": "somebody asked for it"}
+    ]
 
 
 def test_answers_that_the_model_disagrees_with_come_strongest_first(site: Site, campaign: Campaign) -> None:

@@ -152,9 +152,22 @@ class Archive:
 def is_inside(path: str, folders: Sequence[str] = ()) -> bool:
     """Whether a path of a campaign, perhaps a stranger's, stays in the archive's folder, or in one of the
     other ``folders`` that belong to it."""
-    if ".." in Path(path).parts:
+    if not os.path.isabs(path) and ".." not in Path(path).parts:
+        return True
+    return any(_is_below(Path(os.path.normpath(path)), Path(folder)) for folder in folders)
+
+
+def _is_below(path: Path, folder: Path) -> bool:
+    """Whether a normal path leads into a folder. Both may begin with .., and ../.. is not below .. then."""
+    if path.is_absolute() != folder.is_absolute():
         return False
-    return not os.path.isabs(path) or any(Path(folder) in Path(path).parents for folder in folders)
+    depth = len(folder.parts)
+    return path.parts[:depth] == folder.parts and path.parts[depth : depth + 1] not in ((), ("..",))
+
+
+def folders_outside(files: Iterable[str]) -> list[str]:
+    """The folders of files that are not in the archive's own, as a manifest may name them."""
+    return sorted({os.path.dirname(os.path.normpath(file)) for file in files if not is_inside(file)})
 
 
 def open_archive(
@@ -190,7 +203,7 @@ def open_archive(
 
 def reopen(root: Path, folder: Path, px: int, size: int | None = None, *, and_more: bool = False) -> Archive:
     """An archive that was read before, from its kept pixels. The image files may be gone. With a ``size`` it
-    has the first so many images, ``and_more`` if there are: the pixels may be growing."""
+    has only the images with smaller ids, unless ``and_more``: the pixels may be growing."""
     reading = Reading.load(folder)
     pixels = GrowingArray(folder / "pixels", np.uint8, (px, px, reading.channels))
     if not _is_read(pixels) and not (size and pixels.rows >= size and _has_list(pixels)):
@@ -227,8 +240,8 @@ def with_paths(archive: Archive, moved: Mapping[int, str]) -> Archive:
 # -- the list of files ------------------------------------------------------------------------------
 # ``pixels.jsonl`` has a line for every file: a JSON list of path, class, split, digest, reason and, where
 # there is something to say, an object of About's fields. A file that could not be read has a reason and no
-# digest. The list only grows. The note of the pixels says how many
-# ``files`` count and how many ``bytes`` they take; what a killed reader left after them does not count.
+# digest. The list only grows. The note of the pixels says how many ``files`` count and how many ``bytes``
+# they take; what a killed reader left after them does not count.
 
 
 def _list_file(pixels: GrowingArray) -> Path:

@@ -197,7 +197,8 @@ def padded(image: NDArray[np.uint8], px: int) -> NDArray[np.uint8]:
     if (height, width) == (px, px):
         return image
     square = np.full((px, px, count), NO_DATA, dtype=np.uint8)
-    top, left = (px - height) // 2, (px - width) // 2
+    top = (px - height) // 2
+    left = (px - width) // 2
     square[top : top + height, left : left + width] = image
     return square
 
@@ -287,10 +288,13 @@ def _by_pillow(source: Source, framing: Framing, reading: Reading) -> Picture:
             image.draft("RGB", finer[::-1] if sideways else finer)
             upright = ImageOps.exif_transpose(image) if _orientation(image) > 1 else image
             colour, valid = _opaque(upright)
-            scale = (colour.width / width, colour.height / height)
-            left, top = round(box[0] * scale[0]), round(box[1] * scale[1])
-            right, bottom = left + round(box[2] * scale[0]), top + round(box[3] * scale[1])
-            part = colour.crop((left, top, max(right, left + 1), max(bottom, top + 1)))
+            across = colour.width / width
+            down = colour.height / height
+            left = round(box[0] * across)
+            top = round(box[1] * down)
+            right = left + max(round(box[2] * across), 1)
+            bottom = top + max(round(box[3] * down), 1)
+            part = colour.crop((left, top, right, bottom))
             picture = np.asarray(part.resize(size, Image.Resampling.BILINEAR))
     except UnidentifiedImageError:
         raise ValueError("not an image that can be read") from None

@@ -62,6 +62,11 @@ def tiled(archive: Archive) -> list[str]:
     return list(dict.fromkeys(file for file, known in about if known.window is not None))
 
 
+def tiles_of(archive: Archive) -> list[str]:
+    """What follows the file in each image's path: the place of a tile, or nothing."""
+    return [path[len(file) :] for path, file in zip(archive.paths, files_of(archive), strict=True)]
+
+
 def held(archive: Archive, gone: Iterable[int], digests: Mapping[str, str]) -> list[Held]:
     """The images of an archive by their files, in the order of their ids. ``digests`` are those of tiled
     files: a tile's own is of its pixels."""
@@ -79,11 +84,12 @@ def compare(
     noted: Mapping[str, Stat],
     scanned: Mapping[str, Stat],
     digest: Callable[[str], str],
-    suffixes: Mapping[int, str] | None = None,
+    tiles: Sequence[str] = (),
 ) -> Changes:
     """What has happened, when these files are ``scanned`` now. A file that is as it was ``noted`` is not
     read. Of others ``digest`` gives the hash, or nothing if it cannot be read now: then its image stays as it
-    is. ``unread`` files could not be read as an image before. A tile's path has one of the ``suffixes``."""
+    is. ``unread`` files could not be read as an image before. ``tiles`` has what follows the file in the path
+    of each image."""
     changes = Changes()
     present = {one.file: one for one in known if not one.gone}
     failed = set(unread)
@@ -103,7 +109,7 @@ def compare(
     back = _match(strange, [*missing, *(one for one in known if one.gone)])
     for file, one in back.items():
         if file != one.file:
-            changes.moved.update({i: file + (suffixes or {}).get(i, "") for i in one.ids})
+            changes.moved.update({i: file + (tiles[i] if tiles else "") for i in one.ids})
         if one.gone:
             changes.returned.extend(one.ids)
     claimed = {one.ids for one in back.values()}

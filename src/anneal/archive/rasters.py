@@ -16,15 +16,13 @@ from PIL import Image, UnidentifiedImageError
 
 from anneal.archive import bands
 from anneal.archive.reading import Footprint, Window
-from anneal.archive.safely import Source, head
+from anneal.archive.safely import JPEG, PNG, Source, head
 
 if TYPE_CHECKING:
     from rasterio.io import DatasetReader
 
 TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 JPEG_2000 = (b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51")
-PNG = b"\x89PNG"
-JPEG = b"\xff\xd8\xff"
 LARGE = 50_000_000  # pixels; from here on GDAL's decimated read is much faster than a whole decode
 SMALL = 4_000_000  # values of a window that is read as it is
 BLOCKS = 128  # megabytes of decoded blocks that GDAL may keep
@@ -51,7 +49,7 @@ def is_installed() -> bool:
 
 def is_raster(start: bytes) -> bool:
     """Whether rasterio should look at a file with these first bytes: a TIFF, JPEG 2000 or a 16-bit PNG."""
-    deep_png = start[:4] == PNG and start[24:25] == b"\x10"
+    deep_png = start.startswith(PNG) and start[24:25] == b"\x10"
     return deep_png or start[:4] in TIFF or start.startswith(JPEG_2000)
 
 
@@ -217,17 +215,18 @@ def footprint(raster: "DatasetReader", window: Window | None = None) -> Footprin
     from rasterio.transform import from_gcps
     from rasterio.warp import transform
 
-    crs, affine = raster.crs, raster.transform
+    crs = raster.crs
+    affine = raster.transform
     points, points_crs = raster.gcps
     if points and crs is None:
-        crs, affine = points_crs, from_gcps(points)
+        crs = points_crs
+        affine = from_gcps(points)
     if crs is None or affine.is_identity:
         return ()
     x, y, width, height = window or (0, 0, raster.width, raster.height)
-    a, b, c, d, e, f = tuple(affine)[:6]
     corners = ((x, y), (x + width, y), (x + width, y + height), (x, y + height))
-    easts = [a * u + b * v + c for u, v in corners]
-    norths = [d * u + e * v + f for u, v in corners]
+    easts = [affine.a * u + affine.b * v + affine.c for u, v in corners]
+    norths = [affine.d * u + affine.e * v + affine.f for u, v in corners]
     with suppress(CRSError, RasterioError, ValueError):
         xs, ys = transform(crs, "EPSG:4326", easts, norths)
         if all(math.isfinite(value) for value in (*xs, *ys)):

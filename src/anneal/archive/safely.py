@@ -267,7 +267,7 @@ def _done(task: tuple[Any, ...], memory: int) -> tuple[bool, Any]:
     except Exception as error:
         try:
             return False, copy.copy(error)  # as it is made anew on the other side
-        except Exception:
+        except (TypeError, ValueError, AttributeError):  # it is not made from its own arguments
             return False, RuntimeError(f"{type(error).__name__}: {error}")
 
 

@@ -114,5 +114,8 @@ def _footprint(item: dict[str, Any]) -> Footprint:
     box = item.get("bbox")
     if not isinstance(box, list) or len(box) not in (4, 6):
         return ()
-    west, south, east, north = (float(box[i]) for i in (0, 1, len(box) // 2, len(box) // 2 + 1))
+    west = float(box[0])
+    south = float(box[1])
+    east = float(box[len(box) // 2])  # with heights there are six numbers
+    north = float(box[len(box) // 2 + 1])
     return (west, north), (east, north), (east, south), (west, south)

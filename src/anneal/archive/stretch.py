@@ -15,7 +15,8 @@ from anneal.settings import stretch_range
 NO_DATA = 128
 """What a pixel without data becomes, in the stored pixels and in pictures. After a network's scaling it is
 about 0, which is also what a convolution sees beyond the edge of an image."""
-LOWEST, HIGHEST = 2, 98  # percentiles that become black and white
+LOWEST = 2  # percentile that becomes black
+HIGHEST = 98  # percentile that becomes white
 COMPONENT = "component"  # what the limits of the principal components are named
 Limits = NDArray[np.float64]
 """(bands, 2): the values that become 0 and 255."""

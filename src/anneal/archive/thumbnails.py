@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from anneal.files import printable
+from anneal.names import printable
 
 SIDE = 96  # pixels of a picture in a line
 
 
 def jpeg(pixels: NDArray[np.uint8], side: int | None = None, quality: int = 90) -> bytes:
-    """(h, w, 3) as a JPEG file; with ``side`` as a square of so many pixels."""
+    """(h, w, 3) as a JPEG file; with ``side`` as a square of that many pixels."""
     picture = Image.fromarray(np.asarray(pixels))
     if side is not None:
         picture = picture.resize((side, side), Image.Resampling.LANCZOS)

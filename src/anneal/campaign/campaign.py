@@ -16,7 +16,7 @@ from typing import Self
 import numpy as np
 
 from anneal.archive import thumbnails
-from anneal.archive.catalog import Archive
+from anneal.archive.catalog import Archive, folders_outside
 from anneal.archive.growth import digest_of, files_of, stats, tiled
 from anneal.campaign import trust
 from anneal.campaign.evidence import Evidence, GrowingEvidence, answers_of, label_pairs
@@ -24,13 +24,14 @@ from anneal.campaign.holdings import Holdings
 from anneal.campaign.inventory import Inventory, Near, Retired
 from anneal.campaign.log import Log
 from anneal.campaign.rounds import FROZEN
-from anneal.campaign.store import MACHINE, Event, HeldOut, Mailbox, Purpose, Row, Store
+from anneal.campaign.store import MACHINE, Event, HeldOut, Mailbox, Purpose, Row, Store, Why
 from anneal.campaign.tally import Tally
 from anneal.errors import UsageError
 from anneal.method.relations import CLOSURES, Known
 from anneal.method.strategies import Strategy
 from anneal.pairs import UNKNOWN, Answers, Ids, Pair, Pairs, Verdict
 from anneal.settings import Settings, Stream
+from anneal.words import count
 
 FILE = "campaign.sqlite"
 WORKER_LOCK = "worker.lock"  # held by the process that takes the machine's turns
@@ -42,7 +43,7 @@ def _html(campaign: "Campaign") -> str:
     counts = ", ".join(f"{verdicts[verdict]} {verdict.name.lower()}" for verdict in Verdict)
     serving = campaign.rounds.serving
     model = "the frozen features serve" if serving == FROZEN else f"the model of round {serving} serves"
-    text = f"Campaign {campaign.folder}: {len(campaign.images)} images; answers: {counts}; {model}"
+    text = f"Campaign {campaign.folder}: {count(len(campaign.images), 'image')}; answers: {counts}; {model}"
     return thumbnails.page(text, [])
 
 
@@ -106,8 +107,10 @@ class Campaign(Holdings):
                 store.add_heldout(heldout)
             store.set(id=uuid.uuid4().hex, archive=where, size=len(archive))
             store.set(sources=[source], compared=0 if near is None else len(archive))
+            files = files_of(archive)
+            store.set(folders=folders_outside(files))
             digests = {file: digest_of(root / file) for file in tiled(archive)}
-            inventory.note_files(stats(root, files_of(archive)), digests)
+            inventory.note_files(stats(root, files), digests)
             inventory.retire(duplicates or {})
             inventory.add_near(near or [])
             everything = len(images) == len(archive)
@@ -142,9 +145,12 @@ class Campaign(Holdings):
         key: str | None = None,
         asked: float | None = None,
         looked: int | None = None,
+        sheet: str | None = None,
+        guess: int | None = None,
     ) -> int:
         """Give a verdict on a pair; it is on disk when this returns. Returns its row number. A later answer
-        of the same annotator replaces it. An event with the same ``key`` is taken once."""
+        of the same annotator replaces it. An event with the same ``key`` is taken once. ``sheet`` and
+        ``guess`` are those of the question."""
         pair = (min(a, b), max(a, b))
         self.check([pair], [verdict])
         with self.transaction() as log:
@@ -152,7 +158,7 @@ class Campaign(Holdings):
             number = self.rounds.current
             purpose = self._purpose(log, pair)
             event = Event(*pair, int(verdict), annotator, strategy, number, purpose, asked, looked, key)
-            return self.store.add([event])[0]
+            return self.store.add([replace(event, sheet=sheet, guess=guess)])[0]
 
     def _purpose(self, log: Log, pair: Pair) -> str:
         """What an answer to this pair is for: what it was given out for, else what its last one was for."""
@@ -179,8 +185,9 @@ class Campaign(Holdings):
     def undo(
         self, annotator: str = "me", *, key: str | None = None, undoes: str | None = None
     ) -> Pair | None:
-        """Take back the last act of this person, or the one sent with the key ``undoes`` and all later acts
-        on its pair. What was said before stands again. Returns the pair, or None if there was nothing."""
+        """Take back the last act of this person, with all of its sheet, or the one sent with the key
+        ``undoes`` and all later acts on its pair. What was said before stands again. Returns the pair, or
+        None if there was nothing."""
         with self.transaction() as log:
             sent = None if key is None else log.sent(key)
             if sent is not None:  # a second time
@@ -191,13 +198,14 @@ class Campaign(Holdings):
             acts = [one for one in log.acts(act.pair) if one.annotator == act.annotator and one.id >= act.id]
             if undoes is None:  # with what the machine made of it
                 acts = [one for one in acts if one.id == act.id or one.entered == MACHINE]
+                acts += [one for one in log.effort.on_sheet(act.sheet) if one not in acts]
             events = [replace(_event(one, UNKNOWN, annotator), undoes=one.id) for one in acts]
             if events:
                 self.store.add([replace(events[0], key=key), *events[1:]])
             return act.pair
 
     def correct(self, number: int, verdict: int, by: str = "me", *, key: str | None = None) -> Pair:
-        """Replace the verdict of a row, whoever gave it; 0 withdraws it. Returns the pair."""
+        """Replace the verdict of a row, by any annotator; 0 withdraws it. Returns the pair."""
         with self.transaction() as log:
             row = log.row(number)
             if row is None:
@@ -209,15 +217,18 @@ class Campaign(Holdings):
             self.store.add([event])
             return row.pair
 
-    def again(self, numbers: Sequence[int], by: str = "me") -> int:
-        """Withdraw these answers, so that their pairs are asked again, before others. Returns how many."""
+    def again(self, numbers: Iterable[int] | Mapping[int, Why], by: str = "me") -> int:
+        """Withdraw these answers, so that their pairs are asked again, before others. Returns how many. A
+        mapping gives the reason of each; without one it is that somebody wants it."""
+        reasons = numbers if isinstance(numbers, Mapping) else dict.fromkeys(numbers, Why.REQUEST)
         with self.transaction() as log:
-            named = [log.row(number) for number in sorted(set(numbers))]
+            named = [log.row(number) for number in sorted(reasons)]
             rows = [row for row in named if row is not None and log.is_standing(row)]
             current = self.rounds.current
             for row in rows:
                 event = _event(row, UNKNOWN, by)
-                self.store.add([replace(event, purpose=Purpose.AGAIN, round=current)])
+                why = reasons[row.id]
+                self.store.add([replace(event, purpose=Purpose.AGAIN, round=current, why=why)])
             return len({row.pair for row in rows})
 
     def is_round_over(self) -> bool:

@@ -112,7 +112,7 @@ def repair(folder: Path, watch: Watch = unwatched, strategy: str | None = None) 
 def restore_frozen(campaign: Campaign, backbone: Backbone | None, watch: Watch = unwatched) -> None:
     """Make the frozen features again, and before the first round what it asks about."""
     from anneal.campaign import heldout
-    from anneal.campaign.turn import network_of  # loads torch
+    from anneal.campaign.networks import network_of  # loads torch
     from anneal.network import encode
 
     settings = campaign.settings

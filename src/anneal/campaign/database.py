@@ -26,8 +26,8 @@ class Database:
     def __init__(self, path: Path, *, create: bool = False) -> None:
         if not create and not path.exists():
             raise CampaignError(
-                f"There is no campaign in {path.parent}: make one with "
-                f"anneal init ARCHIVE --campaign {path.parent}."
+                f"There is no campaign in {path.parent}: make one with anneal init ARCHIVE --campaign "
+                f"{path.parent}, or with anneal label ARCHIVE --campaign {path.parent}."
             )
         self.path = path
         self._transactions = 0

@@ -6,13 +6,14 @@ from typing import cast
 from anneal.archive.catalog import Archive
 from anneal.campaign import heldout
 from anneal.campaign.campaign import Campaign
+from anneal.campaign.networks import network_of
 from anneal.campaign.rounds import BLOCK, FROZEN
-from anneal.campaign.turn import network_of, plan_again
+from anneal.campaign.turn import plan_again
 from anneal.files import release
 from anneal.method.neighbours import unit
 from anneal.network import encode, model
 from anneal.network.backbones import Backbone
-from anneal.network.model import Depth, searched
+from anneal.network.model import Depth
 from anneal.pairs import Floats
 from anneal.settings import Stream
 from anneal.watch import Watch
@@ -27,12 +28,12 @@ def extend(
     not count yet."""
     settings = campaign.settings
     depth = cast(Depth, settings.depth)
-    backbone = network_of(campaign, backbone)
+    pretrained = network_of(campaign, backbone)
     stored = partial(
-        encode.inputs, archive, backbone, progress=watch("encoding"), views=settings.views, workers=workers
+        encode.inputs, archive, progress=watch("encoding"), views=settings.views, workers=workers
     )
-    features = stored(depth="head")
-    inputs = features if depth == "head" else stored(depth=depth)
+    features = stored(pretrained, "head")
+    inputs = {pretrained.name: features if depth == "head" else stored(pretrained, depth)}
     for number in campaign.rounds.kept():
         files = campaign.rounds.files(number)
         have = len(files.vectors())
@@ -42,10 +43,13 @@ def extend(
             if number == FROZEN:
                 _scale(features, rows, have)
             else:
-                encoder = model.load(files.folder, backbone)
-                space = searched(depth)
-                out = {space: rows[have:]}
-                encode.vectors(encoder, backbone, inputs[have:], [space], watch("embedding"), out)
+                network = network_of(campaign, backbone, number)  # a fine-tuned one has features of its own
+                if network.name not in inputs:
+                    inputs[network.name] = stored(network, depth)
+                encoder = model.load(files.folder, network)
+                out = {encoder.space: rows[have:]}
+                new = inputs[network.name][have:]
+                encode.vectors(encoder, network, new, [encoder.space], watch("embedding"), out)
 
 
 def _scale(features: Floats, rows: Floats, have: int) -> None:

@@ -4,7 +4,6 @@ A *class* is a group of two images or more, or a named image, or all groups of o
 is settled; the class of any other image is predicted from the serving model's vectors.
 """
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anneal.campaign.campaign import Campaign
-from anneal.campaign.rounds import FROZEN
 from anneal.campaign.store import Purpose, Row
 from anneal.errors import UsageError
 from anneal.method.predict import NO_CLASS, predict
@@ -95,7 +93,7 @@ def to_classify(campaign: Campaign) -> Callable[[Progress], Classes]:
     apart = _apart(groups(campaign), images, column)
     rounds = campaign.rounds
     vectors = rounds.vectors()
-    cutoff = rounds.records()[rounds.serving].cutoff if rounds.serving != FROZEN else math.nan
+    cutoff = rounds.cutoff(rounds.serving)
 
     def work(progress: Progress = silent) -> Classes:
         if every and len(images):

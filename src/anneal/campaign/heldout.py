@@ -5,7 +5,6 @@ A model that draws must keep its vectors, because a pair drawn later is ranked i
 features and the models of rounds 0, 1, 3, 7, 15 … draw; in between, the newest of these goes on.
 """
 
-import math
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 
@@ -126,7 +125,6 @@ class Model:
     bits: float
     minutes: float  # of looking
     p5: Estimate
-    precision: Estimate | None  # of "similar", where the model has a cutoff
 
 
 def models(campaign: Campaign) -> list[Model]:
@@ -140,17 +138,14 @@ def models(campaign: Campaign) -> list[Model]:
     every = []
     for record in (Record(FROZEN, 0, FROZEN), *campaign.rounds.records()):
         results = _known_results(campaign, record.number, known)
-        precision = None
         if results is not None:
             ranks = _ranks(noted, record.number, pairs)
             p5 = estimate.precision_at_5(answered, ranks, unsettled, n, results)
-            if not math.isnan(record.cutoff):
-                precision = estimate.precision_of_similar(answered, ranks, unsettled, n, record.cutoff)
         elif record.p5 is not None:
             p5 = Estimate(*record.p5)
         else:
             continue
-        every.append(Model(record.number, record.answers, record.bits, record.minutes, p5, precision))
+        every.append(Model(record.number, record.answers, record.bits, record.minutes, p5))
     return every
 
 
@@ -194,8 +189,7 @@ def _known_results(campaign: Campaign, model: int, known: Known) -> NDArray[np.i
 
 def _ranks(noted: Noted, model: int, pairs: Pairs) -> Ranks:
     rows = [noted.get((model, a, b), (NOWHERE, NOWHERE, -1.0)) for a, b in pairs]
-    ab, ba, score = (np.array([row[i] for row in rows]) for i in range(3))
-    return Ranks(ab, ba, score)
+    return Ranks(*(np.array([row[i] for row in rows]) for i in range(3)))
 
 
 def choose_serving(campaign: Campaign, number: int, heldout: HeldOut) -> int:
@@ -233,13 +227,6 @@ def refusal(campaign: Campaign) -> str:
         return ""
     stays = "the frozen features stay" if serving == FROZEN else f"the model of round {serving} stays"
     return f"The model of round {newest} does not serve: by the held-out answers it is worse, so {stays}."
-
-
-def advice(campaign: Campaign, models: Iterable[Model]) -> tuple[bool, str]:
-    """Whether to stop, and why, by the models that have served."""
-    served = {FROZEN, *(record.serving for record in campaign.rounds.records())}
-    used = [model for model in models if model.round in served]
-    return estimate.advice([model.answers for model in used], [model.p5 for model in used])
 
 
 def prune(campaign: Campaign, pinned: Iterable[int] = ()) -> None:

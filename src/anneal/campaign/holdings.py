@@ -103,7 +103,8 @@ class Holdings:
         grown = self.rounds.grown
         if self._archive is None or self._archive[0] != grown:
             archive = reopen(self.root, self.archive_folder, self.settings.px, self.size)
-            folders = tuple(str(source) for source in self.store.setting("sources", []))
+            added = (*self.store.setting("sources", []), *self.store.setting("folders", []))
+            folders = tuple(str(folder) for folder in added)
             moved = with_paths(archive, self.inventory.moved())
             self._archive = grown, replace(moved, folders=folders)
         return self._archive[1]

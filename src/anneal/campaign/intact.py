@@ -1,6 +1,7 @@
 """Whether a file of a round can be read. One that cannot is as good as gone."""
 
 import json
+import re
 import zipfile
 from functools import lru_cache
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 
 from anneal.pairs import Ids
 
+NETWORKS = "networks"  # beside the folders of the rounds: the fine-tuned ones
 UNREADABLE = (OSError, ValueError, KeyError, IndexError, TypeError, EOFError, zipfile.BadZipFile)
 
 
@@ -58,3 +60,14 @@ def is_whole(path: Path) -> bool:
         return bool(ends) and size == 8 + length + max(ends)
     except UNREADABLE:
         return False
+
+
+def network_file(folder: Path) -> Path | None:
+    """The file of the fine-tuned network that the model in a round's folder stands on; None if that is the
+    pretrained one."""
+    try:
+        name = str(json.loads((folder / "model.json").read_bytes())["network"])
+    except UNREADABLE:
+        return None
+    named = re.fullmatch(r"[0-9a-f]{16}", name)  # a stranger's campaign may say anything
+    return folder.parent / NETWORKS / f"{name}.safetensors" if named else None

@@ -1,7 +1,6 @@
 """What became of the images of a campaign: which are retired and why, which have moved, and which show the
 same picture. Its tables are in the campaign's file, and so is their SQL here."""
 
-import json
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -55,9 +54,7 @@ class Inventory:
 
     def updates(self) -> tuple[dict[str, Any] | None, bool]:
         """What the last update found, if there was one, and whether another one is wanted."""
-        sql = "SELECT key, value FROM settings WHERE key IN ('updated', 'update_wanted')"
-        saved = {key: json.loads(value) for key, value in self._db.execute(sql)}
-        return saved.get("updated"), saved.get("update_wanted", False)
+        return self._store.setting("updated", None), self._store.setting("update_wanted", False)
 
     def has_class_labels(self) -> bool:
         """Whether the images of class folders were labelled."""

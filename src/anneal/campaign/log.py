@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from itertools import islice
 
+from anneal.campaign.effort import Effort
 from anneal.campaign.store import MACHINE, Purpose, Row
 from anneal.campaign.tally import Change
 from anneal.pairs import UNKNOWN, Pair
@@ -24,6 +25,7 @@ class Log:
         self.rows: list[Row] = []
         self.looked = 0  # milliseconds in all
         self.given = 0  # answers by people, undone ones left out
+        self.effort = Effort()  # that it took to give them
         self.waiting: dict[Pair, Row] = {}  # pairs to be asked again, by their last act
         self._numbers: list[int] = []  # of the rows
         self._acts: dict[Pair, list[Row]] = {}
@@ -57,7 +59,9 @@ class Log:
             self._update_waiting(row.pair)
 
     def _count(self, row: Row, sign: int) -> None:
-        self.given += sign * is_given(row)
+        if is_given(row):
+            self.given += sign
+            self.effort.count(row, sign)
         if _is_doubt(row):
             self._doubted[row.pair] += sign
 

@@ -194,10 +194,30 @@ def _settings(plan: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
+def _reasons(db: sqlite3.Connection) -> None:
+    """Why an answer was withdrawn to be asked again."""
+    db.execute("ALTER TABLE answers ADD COLUMN why TEXT")
+
+
+def _sheets(db: sqlite3.Connection) -> None:
+    """Answers that were given together."""
+    for table in ("answers", "leases"):
+        db.execute(f"ALTER TABLE {table} ADD COLUMN sheet TEXT")  # nosec B608: of this function
+
+
+def _guesses(db: sqlite3.Connection) -> None:
+    """What the machine had marked on a sheet."""
+    for table in ("answers", "leases"):
+        db.execute(f"ALTER TABLE {table} ADD COLUMN guess INTEGER")  # nosec B608: of this function
+
+
 MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [
     _version_1,
     _version_2,
     _version_3,
     _growth,
     _names_of_groups,
+    _reasons,
+    _sheets,
+    _guesses,
 ]

@@ -9,14 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from anneal.campaign import guidance
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.check import in_words, lost
 from anneal.campaign.evidence import answers_of
 from anneal.campaign.inventory import Reason
 from anneal.campaign.log import PAUSE
 from anneal.campaign.questions import LATEST
+from anneal.campaign.store import MACHINE
 from anneal.method import estimate, steering
-from anneal.pairs import Answers, Pair, Verdict
+from anneal.pairs import UNKNOWN, Answers, Pair, Verdict
+from anneal.words import count
 
 RETIRED = {
     Reason.REMOVED: "Retired because the file is gone",
@@ -43,6 +46,8 @@ class Standing:
     contradictions: int
     rounds: int
     share: float | None  # of similar ones among the latest answers
+    waiting: int  # pairs that are asked again; their answers do not count meanwhile
+    alone: int | None  # images without a group; None for a large archive
 
 
 def standing(campaign: Campaign) -> Standing:
@@ -60,6 +65,8 @@ def standing(campaign: Campaign) -> Standing:
         contradictions=len(campaign.contradictions()),
         rounds=campaign.rounds.current,
         share=steering.recent_share(answers_of(latest), np.array([row.round for row in latest])),
+        waiting=len(campaign.log().waiting),
+        alone=guidance.alone(campaign),
     )
 
 
@@ -85,7 +92,7 @@ def archive(campaign: Campaign) -> dict[str, Any]:
     if unreadable:
         lines.append(f"Files that could not be read: {unreadable}")
     if updated is not None:
-        found = ", ".join(f"{count} {name}" for name, count in updated.items() if name in FOUND and count)
+        found = ", ".join(f"{many:,} {name}" for name, many in updated.items() if name in FOUND and many)
         lines.append(f"The last update: {updated.get('error') or found or 'nothing had changed'}")
     return {
         **{str(reason): reasons[reason] for reason in Reason},
@@ -102,6 +109,13 @@ def aim(campaign: Campaign) -> tuple[float, float] | None:
     return steering.aim(campaign.settings.share) if campaign.settings.strategy == "mgue" else None
 
 
+def sheets(campaign: Campaign) -> bool | None:
+    """Whether many images may be asked about at a glance; None where the strategy has no sheets."""
+    if campaign.settings.strategy != "place":
+        return None
+    return bool(campaign.store.setting("sheets", campaign.settings.sheets))
+
+
 def machine(campaign: Campaign) -> dict[str, Any]:
     """What the machine is doing, in numbers and in a sentence."""
     at, about = campaign.mailbox.machine()
@@ -110,8 +124,26 @@ def machine(campaign: Campaign) -> dict[str, Any]:
     state = about.get("state", "absent") if time.time() - at < SILENT else "absent"
     bar = {"step": about.get("step", ""), "done": about.get("done", 0), "total": about.get("total", 1)}
     damaged = lost(campaign.rounds)
-    text = _loss(campaign, damaged) + _machine_text(state, about, 0 if damaged else needed - fresh)
-    return {"state": state, **bar, "text": text, "fresh": fresh, "needed": needed}
+    wanted = bool(campaign.store.setting("learn_wanted", False))
+    text = _loss(campaign, damaged) + _machine_text(state, about, 0 if damaged or wanted else needed - fresh)
+    counts = {"fresh": fresh, "needed": needed, "wanted": wanted, "refusal": refusal_to_learn(campaign)}
+    return {"state": state, **bar, "text": text, **counts}
+
+
+def refusal_to_learn(campaign: Campaign) -> str:
+    """Why the machine would not learn now; empty if it would."""
+    if not has_news(campaign):
+        return "There is no new answer to learn from."
+    if not campaign.known().count_groups(1):
+        return "There is nothing to learn from: no pair is similar or dissimilar."
+    return ""
+
+
+def has_news(campaign: Campaign) -> bool:
+    """Whether people have said something since the newest model, or taken something back."""
+    seen = campaign.rounds.seen
+    withdrawn = any(row.entered != MACHINE for row in campaign.log().since(seen) if row.verdict == UNKNOWN)
+    return campaign.log().news(seen) > 0 or withdrawn
 
 
 def _loss(campaign: Campaign, damaged: Sequence[str]) -> str:
@@ -136,7 +168,7 @@ def _machine_text(state: str, about: dict[str, Any], missing: int) -> str:
         return "The machine is not running. Answers are kept; anneal label starts it."
     if missing <= 0:
         return "The machine is about to learn from your answers."
-    return f"The machine learns after {missing} more {'answer' if missing == 1 else 'answers'}."
+    return f"The machine learns after {count(missing, 'more answer')}."
 
 
 def people(campaign: Campaign) -> list[dict[str, Any]]:

@@ -8,11 +8,20 @@ import numpy as np
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.evidence import answers_of
 from anneal.campaign.log import Log
-from anneal.campaign.store import MACHINE, Purpose, Row
+from anneal.campaign.store import MACHINE, Purpose, Row, Why
 from anneal.method import suspects
-from anneal.pairs import Answers, Floats, Pairs, Verdict
+from anneal.pairs import Answers, Floats, Pair, Pairs, Verdict
 
 OWN = (Purpose.CHOSEN, Purpose.AGAIN, Purpose.RELEASED)  # imported and held-out answers are not doubted
+SECOND = "a second opinion is wanted"
+WORDS = {
+    Why.MODEL: "the model expected the other answer",
+    Why.JOIN: "the answer joins two large groups",
+    Why.CONTRADICTION: "it contradicts other answers",
+    Why.FEATURES: "the images look otherwise",
+    Why.CHANGED: "the answers so far differ",
+    Why.REQUEST: "somebody asked for it",
+}
 LEAD_IN_CONTRADICTION = 3  # more votes than its contrary, until an answer in a contradiction is believed
 
 
@@ -22,13 +31,22 @@ def withdraw_suspects(campaign: Campaign) -> None:
     rounds = campaign.rounds
     if not campaign.settings.recheck or log.waiting or not rounds.has_vectors(rounds.serving):
         return
-    numbers = _suspects(campaign, log)
-    if numbers:
-        campaign.again(numbers, by=MACHINE)
+    found = _suspects(campaign, log)
+    if found:
+        campaign.again(found, by=MACHINE)
 
 
-def _suspects(campaign: Campaign, log: Log) -> list[int]:
-    """Row numbers of suspects that asking again has not settled."""
+def reason(log: Log, pair: Pair, annotator: str) -> str:
+    """Why this person is asked about a pair that had an answer before, in a few words; else nothing."""
+    if pair in log.waiting:
+        why = log.waiting[pair].why
+        return WORDS.get(Why(why), "") if why in set(Why) else "to be sure"  # earlier versions noted none
+    others = [row for row in log.standing_on(pair) if row.annotator != annotator]
+    return SECOND if others else ""
+
+
+def _suspects(campaign: Campaign, log: Log) -> dict[int, Why]:
+    """Row numbers of suspects that asking again has not settled, and why each is one."""
     rounds = campaign.rounds
     vectors = rounds.vectors()  # they have not learnt from the answers of this round
     current = rounds.current
@@ -40,19 +58,19 @@ def _suspects(campaign: Campaign, log: Log) -> list[int]:
     rate = records[-1].recheck_rate if records else 1.0
     probability = suspects.verdict_probability(vectors, fresh, fresh)
     joins = np.array([row.id in _large_joins(campaign) for row in this_round], dtype=bool)
-    candidates = [row for row in this_round if log.is_doubted(row.pair)]  # asked again: the same this time?
+    candidates = [(row, Why.CHANGED) for row in this_round if log.is_doubted(row.pair)]  # the same this time?
     unlikely = suspects.unlikely(probability, joins, campaign.settings.recheck * rate)
-    candidates += [this_round[i] for i in unlikely]
-    numbers = [row.id for row in candidates if not _is_settled(log, row, 1)]
+    candidates += [(this_round[i], Why.JOIN if joins[i] else Why.MODEL) for i in unlikely]
+    found = {row.id: why for row, why in reversed(candidates) if not _is_settled(log, row, 1)}
     for rows in campaign.contradictions():
         weakest = _weakest(log, rows, vectors, fresh)
         if weakest is not None:
-            numbers.append(weakest.id)
-    if not numbers:  # one earlier answer at a time
+            found[weakest.id] = Why.CONTRADICTION
+    if not found:  # one earlier answer at a time
         strange = [pair for pair in rounds.files(current - 1).suspects() if not log.is_doubted(pair)]
         earlier = [row for pair in strange for row in log.standing_on(pair)[-1:] if row.purpose in OWN]
-        numbers = [row.id for row in earlier[:1]]
-    return list(dict.fromkeys(numbers))
+        found = {row.id: Why.FEATURES for row in earlier[:1]}
+    return found
 
 
 def _large_joins(campaign: Campaign) -> Set[int]:

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from anneal.archive import growth
+from anneal.archive.catalog import folders_outside
 from anneal.campaign.campaign import Campaign
 from anneal.errors import UsageError
 
@@ -76,12 +77,12 @@ def _move_root(campaign: Campaign, new: Path) -> None:
 
 
 def _move_folder(campaign: Campaign, new: Path, old: Path, names: dict[int, str]) -> None:
-    archive = campaign.archive()
-    files = growth.files_of(archive)
-    tiles = {image: archive.paths[image][len(files[image]) :] for image in names}
+    tiles = growth.tiles_of(campaign.archive())
     place = new.resolve()
-    campaign.inventory.move({i: (place / name).as_posix() + tiles[i] for i, name in names.items()})
+    files = {i: (place / name).as_posix() for i, name in names.items()}
+    campaign.inventory.move({i: file + tiles[i] for i, file in files.items()})
+    folders = {*campaign.store.setting("folders", []), *folders_outside(files.values())}
     before = os.path.abspath(old)
     sources = campaign.store.setting("sources", [])
     moved = [str(place) if os.path.abspath(source) == before else source for source in sources]
-    campaign.store.set(sources=moved)
+    campaign.store.set(sources=moved, folders=sorted(folders))

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from anneal.campaign.intact import UNREADABLE, is_json, is_whole, rows_in, table
+from anneal.campaign.intact import UNREADABLE, is_json, is_whole, network_file, rows_in, table
 from anneal.campaign.inventory import Inventory
 from anneal.campaign.store import HeldOut, Store
 from anneal.errors import CampaignError
@@ -41,6 +41,7 @@ class Record:
     recheck_rate: float = 1.0  # how much rechecking goes on in the round after it (method.suspects)
     seconds: dict[str, float] = field(default_factory=dict)  # of each step
     p5: tuple[float, float, float] | None = None  # value, low, high: the estimate when its files were removed
+    tuned: str = ""  # what of the network was fine-tuned in this round, last or full; usually nothing
     curve: dict[str, Any] | None = None  # a simulation's row of curve.csv
     files: dict[str, tuple[int, str]] = field(default_factory=dict)  # name → size and checksum
 
@@ -58,8 +59,8 @@ class Record:
 @dataclass(frozen=True)
 class Round:
     """The files of one round, or of the frozen features: vectors.npy, index.faiss (of a large archive),
-    top.npy (the nearest of the queries), agenda.npz, against.npy (suspects) and the model. Nobody else spells
-    their names."""
+    neighbours.npz (of the frozen features), top.npy (the nearest of the queries), agenda.npz, against.npy
+    (suspects) and the model. Nobody else spells their names."""
 
     folder: Path
     number: int
@@ -80,6 +81,7 @@ class Round:
         with self._replacing_vectors(n, d) as rows:
             yield rows
             self._index.unlink(missing_ok=True)
+            self.neighbours.unlink(missing_ok=True)
 
     @contextmanager
     def longer_vectors(self, n: int) -> Iterator[Floats]:
@@ -129,6 +131,10 @@ class Round:
         return vectors
 
     @property
+    def neighbours(self) -> Path:
+        return self.folder / "neighbours.npz"
+
+    @property
     def _index(self) -> Path:
         return self.folder / "index.faiss"
 
@@ -172,11 +178,9 @@ class Round:
 
     def save_agenda(self, agenda: Agenda) -> None:
         pairs = np.column_stack([agenda.pairs.a, agenda.pairs.b])
+        others = {name: getattr(agenda, name) for name in ("images", "beside", "near", "sheets", "lean")}
         with replacing(self.folder / "agenda.npz") as out:
-            images = agenda.images
-            np.savez(
-                out, pairs=pairs, images=images, beside=agenda.beside, near=agenda.near, lean=agenda.lean
-            )
+            np.savez(out, pairs=pairs, **others)
 
     def agenda(self) -> Agenda | None:
         """What the round after this one asks about; None if that is lost."""
@@ -186,8 +190,8 @@ class Round:
         try:
             with file.open("rb") as opened, np.load(opened) as saved:
                 pairs = Pairs(saved["pairs"][:, 0], saved["pairs"][:, 1])
-                near = {"near": saved["near"]} if "near" in saved else {}  # earlier versions have none
-                return Agenda(pairs, saved["images"], saved["beside"], lean=float(saved["lean"]), **near)
+                some = {name: saved[name] for name in ("near", "sheets") if name in saved}  # not in old ones
+                return Agenda(pairs, saved["images"], saved["beside"], lean=float(saved["lean"]), **some)
         except UNREADABLE:
             return None
 
@@ -213,10 +217,10 @@ class Round:
 
     @property
     def has_torn_model(self) -> bool:
-        """Whether the encoder's files are there and cannot be read."""
+        """Whether the encoder's files are there and cannot be read, or its network cannot."""
         about = self.folder / "model.json"
-        weights = self.folder / "model.safetensors"
-        return about.exists() and not (is_json(about) and is_whole(weights))
+        weights = [self.folder / "model.safetensors", *filter(None, [network_file(self.folder)])]
+        return about.exists() and not (is_json(about) and all(map(is_whole, weights)))
 
     def checksums(self) -> dict[str, tuple[int, str]]:
         """The size and the checksum of each file."""
@@ -321,6 +325,10 @@ class Rounds:
         earlier = sorted({record.serving for record in records if record.serving < chosen} | {FROZEN})
         readable = (number for number in (chosen, *reversed(earlier)) if self.has_vectors(number))
         return next(readable, chosen)
+
+    def cutoff(self, number: int) -> float:
+        """The similarity from which a model calls a pair similar; NaN for the frozen features."""
+        return float("nan") if number == FROZEN else self.records()[number].cutoff
 
     def has_vectors(self, number: int) -> bool:
         """Whether a model's vectors can be read, and none is missing."""

@@ -32,6 +32,17 @@ class Purpose(StrEnum):
     RELEASED = "released"  # was held out until the strategy wanted it
 
 
+class Why(StrEnum):
+    """Why a pair is asked again."""
+
+    MODEL = "model"  # the model gave the verdict a low probability
+    JOIN = "join"  # it joined two large groups
+    CONTRADICTION = "contradiction"
+    FEATURES = "features"  # the frozen features speak against it
+    CHANGED = "changed"  # asked again, it was answered differently
+    REQUEST = "request"  # somebody wanted it
+
+
 @dataclass(frozen=True)
 class Event:
     """An answer, a withdrawal (verdict 0), or an undo (``undoes`` names the row)."""
@@ -48,6 +59,9 @@ class Event:
     key: str | None = None  # the sender's own name for the event
     undoes: int | None = None
     entered: str | None = None  # who typed it, where that is not the annotator
+    why: str | None = None  # of a withdrawal: why the pair is asked again
+    sheet: str | None = None  # the sheet that it was given on (method.sheets)
+    guess: int | None = None  # the verdict that was marked on the sheet before
 
     @property
     def pair(self) -> Pair:
@@ -69,6 +83,8 @@ class Lease:
     pair: Pair
     holder: str
     purpose: str
+    sheet: str | None = None
+    guess: int | None = None
 
 
 @dataclass(frozen=True)
@@ -107,13 +123,22 @@ def _parsed(path: Path, value: str) -> Any:
 class Store(Database):
     """Settings, answers, labels, rounds, held-out pairs and leases."""
 
+    _settings: dict[str, str]  # as they were read at this mark
+    _settings_at: tuple[int, int] | None = None
+
     def settings(self) -> dict[str, Any]:
         rows = self.db.execute("SELECT key, value FROM settings")
         return {key: _parsed(self.path, value) for key, value in rows}
 
     def setting(self, key: str, default: Any) -> Any:
-        row = self.db.execute("SELECT value FROM settings WHERE key = ?", (key,)).fetchone()
-        return default if row is None else _parsed(self.path, row[0])
+        """One setting. Inside a transaction all are read at once, and again only after something was written:
+        an answer needs several."""
+        mark = self.mark
+        if mark is None or mark != self._settings_at:
+            self._settings = dict(self.db.execute("SELECT key, value FROM settings").fetchall())
+            self._settings_at = mark
+        value = self._settings.get(key)
+        return default if value is None else _parsed(self.path, value)
 
     def set(self, **values: Any) -> None:
         rows = [(key, json.dumps(value)) for key, value in values.items()]
@@ -223,17 +248,19 @@ class Store(Database):
 
     def leases(self) -> list[Lease]:
         """Those that have not run out, in the order they were given."""
-        current = "SELECT a, b, holder, purpose FROM leases WHERE until > ? ORDER BY rowid"
+        current = "SELECT a, b, holder, purpose, sheet, guess FROM leases WHERE until > ? ORDER BY rowid"
         rows = self.db.execute(current, (time.time(),))
-        return [Lease((a, b), holder, purpose) for a, b, holder, purpose in rows]
+        return [Lease((a, b), *others) for a, b, *others in rows]
 
-    def lease(self, pairs: Iterable[tuple[Pair, str]], holder: str, seconds: float) -> None:
-        """This holder has these pairs, each with its purpose, and no others."""
+    def lease(self, leases: Iterable[Lease], holder: str, seconds: float) -> None:
+        """This holder has these and no others."""
         now = time.time()
         with self.transaction():
             self.db.execute("DELETE FROM leases WHERE holder = ? OR until <= ?", (holder, now))
-            rows = [(a, b, holder, now + seconds, purpose) for (a, b), purpose in pairs]
-            self.db.executemany("INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?)", rows)
+            rows = [(*one.pair, holder, now + seconds, one.purpose, one.sheet, one.guess) for one in leases]
+            columns = "a, b, holder, until, purpose, sheet, guess"
+            sql = f"INSERT OR REPLACE INTO leases ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)"  # nosec B608
+            self.db.executemany(sql, rows)
 
     def leased_for(self, pair: Pair) -> str | None:
         """The purpose for which a pair was last given out."""

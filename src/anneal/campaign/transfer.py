@@ -19,7 +19,8 @@ from anneal.archive.catalog import Archive
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.store import Event, Purpose, Row
 from anneal.errors import UsageError
-from anneal.files import printable, write_text
+from anneal.files import write_text
+from anneal.names import printable
 from anneal.pairs import UNKNOWN, Verdict
 
 VERDICTS = {verdict.name.lower(): int(verdict) for verdict in Verdict}
@@ -30,7 +31,7 @@ YES_OR_NO = {
 }
 COLUMNS = (
     "id", "a", "b", "verdict", "annotator", "stands", "purpose", "round", "strategy", "answered", "asked",
-    "looked", "entered", "undoes", "key", "digest_a", "digest_b",
+    "looked", "entered", "undoes", "key", "why", "sheet", "guess", "digest_a", "digest_b",
 )  # fmt: skip
 HEADER = "its header is a,b,verdict,annotator, or path_a,path_b,similar, or what export wrote"
 
@@ -60,9 +61,10 @@ def _line(archive: Archive, row: Row, stands: bool) -> Line:
     words = {number: word for word, number in VERDICTS.items()}
     images = {"a": printable(archive.paths[row.a]), "b": printable(archive.paths[row.b])}
     digests = {"digest_a": archive.digests[row.a], "digest_b": archive.digests[row.b]}
-    same = ("id", "annotator", "round", "strategy", "answered", "asked", "looked", "entered", "undoes", "key")
-    values = {name: getattr(row, name) for name in same}
+    derived = ("a", "b", "verdict", "stands", "purpose", "digest_a", "digest_b")
+    values = {name: getattr(row, name) for name in COLUMNS if name not in derived}
     values |= {"verdict": words.get(row.verdict, WITHDRAWN), "purpose": str(row.purpose)}
+    values |= {"guess": words.get(row.guess or UNKNOWN)}
     values |= {"stands": "yes" if stands else "no", **images, **digests}
     return {name: values[name] for name in COLUMNS}
 
@@ -136,7 +138,8 @@ def _event(where: str, line: Line, images: "_Images") -> tuple[str, Row]:
     number = _number(where, line, "id")
     answered = _number(where, line, "answered")
     round_ = _number(where, line, "round")
-    undoes, looked = (_number(where, line, name) for name in ("undoes", "looked"))
+    undoes = _number(where, line, "undoes")
+    looked = _number(where, line, "looked")
     if number is None or answered is None or round_ is None:
         raise UsageError(f"{where} lacks its id, its round or its time (answered). {NOTHING}")
     event = Row(
@@ -152,8 +155,11 @@ def _event(where: str, line: Line, images: "_Images") -> tuple[str, Row]:
         str(line["key"]) if line.get("key") else None,
         None if undoes is None else int(undoes),
         str(line["entered"]) if line.get("entered") else None,
-        answered,
-        int(number),
+        str(line["why"]) if line.get("why") else None,
+        str(line["sheet"]) if line.get("sheet") else None,
+        VERDICTS.get(_text(line, "guess").casefold()),
+        answered=answered,
+        id=int(number),
     )
     return where, event
 
@@ -186,9 +192,8 @@ class _Images:
 
 
 def _pair(where: str, line: Line, images: _Images) -> tuple[int, int]:
-    first, second = ("path_a", "path_b") if "path_a" in line else ("a", "b")
-    a = images.find(where, line.get(first), _text(line, "digest_a"))
-    b = images.find(where, line.get(second), _text(line, "digest_b"))
+    a = images.find(where, line.get("path_a", line.get("a")), _text(line, "digest_a"))
+    b = images.find(where, line.get("path_b", line.get("b")), _text(line, "digest_b"))
     if a == b:
         raise UsageError(f"{where} pairs an image with itself. {NOTHING}")
     return min(a, b), max(a, b)

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from anneal.archive.catalog import Archive, open_archive
 from anneal.archive.reading import Reading
-from anneal.campaign import duplicates, heldout
+from anneal.campaign import duplicates, guidance, heldout, neighbours
 from anneal.campaign.campaign import Campaign, refuse_if_made
+from anneal.campaign.networks import Origin, network_of, origin_of
 from anneal.campaign.recheck import earlier_suspects, recheck_rate
 from anneal.campaign.rounds import FROZEN, Record, Round
-from anneal.errors import CampaignError, UsageError
+from anneal.errors import UsageError
 from anneal.method.groups import Membership, candidates, spread_labels, with_pseudo_labels
 from anneal.method.labelling import Labels
 from anneal.method.mining import pairwise
@@ -28,7 +29,7 @@ from anneal.method.strategies import Strategy, chosen, mgue_threshold
 from anneal.method.uncertainty import best_cutoff
 from anneal.network import backbones, encode, model, train
 from anneal.network.backbones import Backbone
-from anneal.network.model import Depth, Encoder, Shape, Space, searched
+from anneal.network.model import Depth, Encoder, Shape, Space
 from anneal.network.train import Fit, Fitted, class_probabilities, fit
 from anneal.pairs import Answers, Floats, Ids, Verdict
 from anneal.settings import Settings, Stream
@@ -65,10 +66,11 @@ def create(
     """Make a campaign in the folder ``campaign`` on a folder of images: read and encode every image once, and
     plan the first questions. Stopped, it goes on where it was."""
     settings = settings or Settings()
+    backbone = backbones.load(backbones.fetch(settings.backbone))  # refused before any image is read
     archive = open_archive(
         Path(images), settings.px, Path(campaign) / "cache", watch("reading"), reading=Reading.of(settings)
     )
-    return begin(Path(campaign), archive, settings, watch, source=Path(images))
+    return begin(Path(campaign), archive, settings, watch, backbone=backbone, source=Path(images))
 
 
 def begin(
@@ -126,25 +128,49 @@ def turn(
     """Learn from every answer, save the round, and plan what to ask next. The new model serves, unless the
     held-out answers say that it is worse. The files of ``pinned`` rounds are never removed. ``then`` is
     called when the round is saved, in the same transaction. The ``workers`` encode images and mine pairs."""
-    rounds = campaign.rounds
-    number = rounds.current
-    record = _new_record(campaign, number)  # before the answers are read: later ones are news
+    record = new_record(campaign)  # before the answers are read: later ones are news
     if not campaign.known().count_groups(1):
         raise UsageError(
             "There is nothing to learn from: no pair is similar or dissimilar. Answer some questions first."
         )
+    origin = origin_of(campaign, backbone)
+    learned = take(campaign, origin, record, watch, training=training, then=then, workers=workers)
+    assert learned is not None
+    heldout.prune(campaign, pinned)
+    guidance.decide(campaign)
+    return learned
+
+
+def take(
+    campaign: Campaign,
+    origin: Origin,
+    record: Record,
+    watch: Watch,
+    *,
+    training: Training | None = None,
+    then: Callable[[Learned], None] | None = None,
+    workers: Workers | None = None,
+    must_serve: bool = False,
+) -> Learned | None:
+    """Learn, choose which model serves, plan, and save the round. None if the new model ``must_serve`` and is
+    worse than the serving one: then its files are removed, and nothing is saved."""
+    rounds = campaign.rounds
+    number = record.number
     seconds: dict[str, float] = {}
-    network = network_of(campaign, backbone)
-    learned = learn(campaign, network, training or Training(), seconds, watch, workers)
+    learned = learn(campaign, origin, training or Training(), seconds, watch, workers)
     choosing = watch("choosing")
     choosing(0, 1)
     files = rounds.files(number)
-    model.save(files.folder, learned.fitted.encoder, {"settings": asdict(campaign.settings), "round": number})
+    about = {"settings": asdict(campaign.settings), "round": number, "network": origin.name}
+    model.save(files.folder, learned.fitted.encoder, about)
     with timed(seconds, "heldout"):
         queries = campaign.settings.rng(Stream.QUERIES)
         files.save_nearest(heldout.query_results(learned.vectors, campaign.images, queries))
         drawn = heldout.more(campaign, learned.vectors, learned.snapshot.known, number)
         serving = heldout.choose_serving(campaign, number, drawn)
+    if must_serve and serving != number:
+        files.remove()
+        return None
     if serving == number:
         with timed(seconds, "index"):
             files.index_vectors()
@@ -169,13 +195,12 @@ def turn(
         rounds.save(record, drawn)
         if then is not None:
             then(learned)
-    heldout.prune(campaign, pinned)
     return learned
 
 
 def learn(
     campaign: Campaign,
-    backbone: Backbone,
+    origin: Origin,
     training: Training,
     seconds: dict[str, float],
     watch: Watch,
@@ -184,13 +209,14 @@ def learn(
     """Infer what the answers imply, fit the encoder to it, embed every image. The vectors are saved."""
     settings = campaign.settings
     depth = cast(Depth, settings.depth)
+    backbone = origin.network
     rng = settings.rng(Stream.FIT, campaign.rounds.current)
     stored = encode.inputs(campaign.archive(), backbone, depth, watch("encoding"), settings.views, workers)
     frozen = campaign.rounds.vectors(FROZEN) if campaign.rounds.has_vectors(FROZEN) else None
     with timed(seconds, "infer"):
         evidence = campaign.evidence()
         known = evidence.closure.relations
-        membership = _membership(campaign, frozen, known, rng)
+        membership = membership_of(campaign, frozen, known, rng)
         taught = known
         if settings.pseudo_labels and membership is not None:
             taught = with_pseudo_labels(membership, known, settings.pseudo_labels)
@@ -205,15 +231,15 @@ def learn(
             recipe.times(training.length).knowing(len(known.members), len(campaign.images)),
             rng,
             images=campaign.images,
-            shape=Shape(anchored=settings.head == "anchored", classifier=training.widths),
+            shape=_shape(settings, training),
             pair_classifier=campaign.strategy.pair_classifier,
             classes=classes,
             metric=training.metric or classes is None,
-            start=_start(campaign, backbone),
+            start=origin.start,
             progress=watch("learning"),
         )
     with timed(seconds, "embed"):
-        search = searched(depth)
+        search = fitted.encoder.space
         asked = search if training.space == "search" else cast(Space, training.space)
         wanted: set[Space] = {search, asked} if fitted.softmax is None else {search, asked, "head"}
         spaces = _embed(campaign, backbone, fitted.encoder, stored, wanted, watch)
@@ -244,7 +270,7 @@ def _embed(
 ) -> dict[Space, Floats]:
     """Every image in the wanted spaces. The vectors that are searched are the round's file: those of a
     million images do not fit in memory."""
-    search = searched(encoder.depth)
+    search = encoder.space
     files = campaign.rounds.files(campaign.rounds.current)
     width = encoder.dim if search == "backbone" else encoder.shape.out
     with files.new_vectors(len(stored), width) as rows:
@@ -255,7 +281,7 @@ def _embed(
 def assist(campaign: Campaign) -> None:
     """Help the main process to train, in a process that a launcher started beside it. Nothing is written."""
     settings = campaign.settings
-    backbone = network_of(campaign)
+    backbone = origin_of(campaign).network
     depth = cast(Depth, settings.depth)
     stored = encode.inputs(campaign.archive(), backbone, depth, views=settings.views)
     train.assist(backbone, depth, stored)
@@ -266,20 +292,15 @@ def encode_images(
 ) -> Floats:
     """(m, px, px, bands) images from outside the archive → (m, d) vectors in the space of a round's model."""
     settings = campaign.settings
-    backbone = network_of(campaign, backbone)
+    backbone = network_of(campaign, backbone, number)
     encoder = None if number == FROZEN else model.load(campaign.rounds.files(number).folder, backbone)
     folder = campaign.archive_folder
     return encode.query(pixels, backbone, cast(Depth, settings.depth), encoder, settings.views, folder)
 
 
-def network_of(campaign: Campaign, backbone: Backbone | None = None) -> Backbone:
-    """The campaign's network, or the one that is there, for the bands of its archive."""
-    loaded = backbone or backbones.load(campaign.settings.backbone)
-    return backbones.for_bands(loaded, campaign.reading.kernels)
-
-
-def _new_record(campaign: Campaign, number: int) -> Record:
+def new_record(campaign: Campaign) -> Record:
     """The record of a round that begins now, with what the answers so far have cost."""
+    number = campaign.rounds.current
     log = campaign.log()
     labels = campaign.store.labels()
     bits = log.given + len(labels) * math.log2(max(len(set(labels.values())), 1))
@@ -288,25 +309,21 @@ def _new_record(campaign: Campaign, number: int) -> Record:
     return Record(number, log.newest, number, answers=answers, bits=round(bits, 1), minutes=minutes)
 
 
-def _membership(
+def membership_of(
     campaign: Campaign, frozen: Floats | None, known: Relations, rng: np.random.Generator
 ) -> Membership | None:
     """The likely group of images by the frozen features, where something needs it."""
     needed = campaign.settings.pseudo_labels or campaign.strategy.groups
     if frozen is None or not needed or not len(known.members):
         return None
-    return spread_labels(frozen, candidates(campaign.images, known, rng), known)
+    images = candidates(campaign.images, known, rng)
+    return spread_labels(frozen, images, known, neighbours.by_frozen(campaign, frozen, images))
 
 
-def _start(campaign: Campaign, backbone: Backbone) -> Encoder | None:
-    """The encoder that training starts from: the serving one, with warm restart and if it is there."""
-    files = campaign.rounds.files(campaign.rounds.serving)
-    if campaign.settings.restart == "cold" or not files.has_model:
-        return None
-    try:
-        return model.load(files.folder, backbone)
-    except CampaignError:  # damaged: training starts anew
-        return None
+def _shape(settings: Settings, training: Training) -> Shape:
+    """The paper trains a head and searches without it. With depth ``head`` nothing else is trained."""
+    dropped = training.recipe == "paper" and settings.depth != "head"
+    return Shape(anchored=settings.head == "anchored", dropped=dropped, classifier=training.widths)
 
 
 def _plan_next(campaign: Campaign, snapshot: Snapshot, number: int, rate: float) -> None:
@@ -335,7 +352,7 @@ def plan_again(campaign: Campaign, workers: Workers | None = None) -> None:
         evidence.answers,
         evidence.rounds,
         frozen=frozen,
-        membership=_membership(campaign, frozen, known, rng),
+        membership=membership_of(campaign, frozen, known, rng),
         agenda=rounds.agenda(),
         workers=workers,
     )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anneal.archive import growth
-from anneal.archive.catalog import Archive, reopen, with_paths
+from anneal.archive.catalog import Archive, folders_outside, reopen, with_paths
 from anneal.archive.growth import Changes
 from anneal.archive.reading import Entry
 from anneal.campaign import duplicates
@@ -148,21 +148,19 @@ def _look(campaign: Campaign, archive: Archive, watch: Watch) -> tuple[Changes, 
         hashed[file] = growth.digest_of(archive.root / file)
         return hashed[file]
 
-    files = growth.files_of(archive)
-    suffixes = {i: path[len(file) :] for i, (path, file) in enumerate(zip(archive.paths, files, strict=True))}
     changes = growth.compare(
         growth.held(archive, gone, campaign.inventory.digests()),
         [path for path, _ in archive.skipped],
         campaign.inventory.files(),
         growth.stats(archive.root, scanned),
         digest,
-        suffixes,
+        growth.tiles_of(archive),
     )
     looking(1, 1)
     cut = {file: hashed[file] for file in changes.seen if scanned[file][0].window is not None}
     with campaign.transaction():
         _note_changes(campaign, archive, changes)
-        campaign.store.set(sources=sources)
+        campaign.store.set(sources=sources, folders=folders_outside(scanned))
         campaign.inventory.note_files(changes.seen, cut)  # before they are read: then may come other bytes
     return changes, [entry for file in changes.new for entry in scanned[file]]
 
@@ -176,7 +174,8 @@ def _note_changes(campaign: Campaign, archive: Archive, changes: Changes) -> Non
         return
     # Their paths are those of other images now: a path names one image.
     files = growth.files_of(archive)
-    left = {i: f"{files[i]}~{i}{archive.paths[i][len(files[i]) :]}" for i in changes.changed}
+    tiles = growth.tiles_of(archive)
+    left = {i: f"{files[i]}~{i}{tiles[i]}" for i in changes.changed}
     campaign.inventory.move({**changes.moved, **left})
     duplicates.settle(campaign, archive, became)
     campaign.store.set(settled=False)

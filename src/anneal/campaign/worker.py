@@ -2,23 +2,30 @@
 It talks to the page through the store alone."""
 
 import os
+import sqlite3
 import threading
 import time
 import traceback
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 from filelock import FileLock, Timeout
 
+from anneal.campaign import tuning
 from anneal.campaign.campaign import WORKER_LOCK, Campaign
 from anneal.campaign.check import lost, restore_frozen
+from anneal.campaign.finetune import finetune
+from anneal.campaign.progress import refusal_to_learn
+from anneal.campaign.questions import is_all_asked
 from anneal.campaign.store import Query
 from anneal.campaign.turn import encode_images, turn
 from anneal.campaign.update import update
-from anneal.errors import AnnealError, DiskError
+from anneal.errors import AnnealError, DiskError, UsageError
 from anneal.network import backbones
 from anneal.network.backbones import Backbone
+from anneal.network.tune import Part
 from anneal.watch import Progress
 
 NICE = 5  # how far the machine stands back where both cores are busy: people come first
@@ -68,17 +75,22 @@ def _take_turns(folder: Path, stop: threading.Event, strategy: str | None = None
     backbone = None
     with suppress(DiskError):  # a full disk does not end the process: it is tried again
         mailbox.set_machine(state="idle")
+        tuning.recover(campaign)
     retry = FIRST_RETRY
     while not stop.is_set():
         try:
             wanted = campaign.store.setting("update_wanted", False)
-            if wanted or is_due(campaign) or lost(campaign.rounds):
+            part = tuning.wanted(campaign)
+            if wanted or part or is_due(campaign) or lost(campaign.rounds):
                 mailbox.set_machine(state="learning", step="starting", done=0, total=1)
                 backbone = backbone or backbones.load(campaign.settings.backbone)
                 if wanted:
                     update_on_request(campaign, backbone)
                 elif is_due(campaign):
                     turn(campaign, backbone, _Watch(campaign))
+                    campaign.store.set(learn_wanted=False)
+                elif part and not lost(campaign.rounds):
+                    tune_on_request(campaign, backbone, part)
                 else:
                     restore_frozen(campaign, backbone, _Watch(campaign))
                 mailbox.set_machine(state="idle")
@@ -105,11 +117,25 @@ def update_on_request(campaign: Campaign, backbone: Backbone) -> None:
     campaign.store.set(update_wanted=False)
 
 
+def tune_on_request(campaign: Campaign, backbone: Backbone, part: str) -> None:
+    """Fine-tune the network because somebody asked for it, until somebody stops it. What came of it is
+    noted, and is not tried again until the next request."""
+    tuning.begin(campaign)
+    try:
+        outcome = finetune(campaign, cast(Part, part), backbone, _StoppableWatch(campaign))
+        tuning.end(campaign, str(outcome), outcome.adopted)
+    except AnnealError as error:
+        tuning.end(campaign, str(error))
+
+
 def is_due(campaign: Campaign) -> bool:
-    """Whether a round is over, class labels wait for the first turn, or files of the newest model are
-    lost."""
+    """Whether a round is over, somebody wants the machine to learn, nothing is left to ask, class labels wait
+    for the first turn, or files of the newest model are lost."""
     labelled = campaign.store.newest_label() > 0 and campaign.rounds.current == 0
     if campaign.is_round_over() or labelled:
+        return True
+    early = campaign.store.setting("learn_wanted", False) or is_all_asked(campaign)
+    if early and not refusal_to_learn(campaign):
         return True
     return bool(lost(campaign.rounds)) and campaign.known().count_groups(1) > 0
 
@@ -118,6 +144,7 @@ class _Watch:
     """Progress, written to the store now and then."""
 
     def __init__(self, campaign: Campaign) -> None:
+        self.campaign = campaign
         self.mailbox = campaign.mailbox
         self.said = 0.0
 
@@ -126,6 +153,24 @@ class _Watch:
             if time.time() - self.said > 0.3:
                 self.said = time.time()
                 self.mailbox.set_machine(state="learning", step=step, done=done, total=total)
+
+        return update
+
+
+class _StoppableWatch(_Watch):
+    """It also looks whether somebody wants to stop."""
+
+    def __call__(self, step: str) -> Progress:
+        tell = super().__call__(step)
+        looked = 0.0
+
+        def update(done: int, total: int) -> None:
+            nonlocal looked
+            tell(done, total)
+            if time.time() - looked > LOOK:
+                looked = time.time()
+                if tuning.is_stopped(self.campaign):
+                    raise UsageError(tuning.STOPPED)
 
         return update
 
@@ -148,7 +193,7 @@ def _encode_queries(folder: Path, stop: threading.Event) -> None:
                 backbone = backbone or backbones.load(campaign.settings.backbone)
                 _encode(campaign, query, model, backbone)
                 retry = 1.0
-        except Exception:  # a full disk, say: it is tried again
+        except (AnnealError, OSError, sqlite3.Error):  # a full disk, say: it is tried again
             traceback.print_exc()
             stop.wait(retry)
             retry = min(2 * retry, LAST_BEAT)

@@ -8,10 +8,25 @@ from typing import Any
 
 import numpy as np
 
+from anneal.method.labelling import LABELLERS
 from anneal.pairs import Floats
 
 Row = dict[str, Any]
 SCORE = "map5_min"
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How many seconds a person takes: an assumption, which a reader may change."""
+
+    act: float = 1.2  # a key press: a pair, a sheet, or a change on it
+    label: float = 4.4  # the class of an image
+
+    def __str__(self) -> str:
+        return f"{self.act:g} s an act and {self.label:g} s a class label"
+
+
+PACE = Pace()
 
 
 @dataclass(frozen=True)
@@ -53,6 +68,28 @@ def read(path: Path) -> list[Row]:
         row |= {name: int(row[name]) for name in ("trial", "round", "bits")}
         row[SCORE] = float(row[SCORE])
     return rows
+
+
+def with_costs(rows: Sequence[Row], pace: Pace = PACE) -> list[Row]:
+    """The rows with two columns filled in: ``acts``, which are the answers in files from before sheets, and
+    ``minutes`` at this pace. NaN where an older file does not tell verdicts from class labels."""
+    filled = []
+    for row in rows:
+        answers = int(row.get("answers") or 0)
+        acts = int(row.get("acts") or answers)
+        labels = _labels(row, answers)
+        minutes = (pace.act * (acts - labels) + pace.label * labels) / 60
+        filled.append({**row, "acts": acts, "minutes": minutes})
+    return filled
+
+
+def _labels(row: Row, answers: int) -> float:
+    """How many of the answers are class labels. In older files all or none are, or it is not known."""
+    if row.get("labels") not in (None, ""):
+        return int(row["labels"])
+    if row.get("strategy") in LABELLERS:
+        return answers
+    return 0 if row["bits"] == answers else float("nan")
 
 
 def curves(rows: Sequence[Row], column: str = SCORE, by: str = "player") -> dict[str, Curve]:

@@ -7,7 +7,7 @@ import numpy as np
 from anneal.archive.catalog import Archive, open_archive
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.rounds import FROZEN
-from anneal.experiments import plots, scenes
+from anneal.experiments import plots, reported, scenes
 from anneal.experiments.curves import Row
 from anneal.experiments.oracle import split_of
 from anneal.experiments.paper import simulate
@@ -30,7 +30,8 @@ def run(folder: Path, seed: int, watch: Watch = unwatched, tell: Tell = untold) 
     players = {}
     for name in ("place", "random"):
         players[name] = Player(Settings(px=PX, per_round=60, seed=seed, strategy=name, heldout=0.0), ROUNDS)
-    rows = simulate(archive, players, folder, trials=1, jobs=len(players), watch=watch, tell=tell)
+    log = folder / reported.NAME  # drawn scenes: nothing is chosen by them
+    rows = simulate(archive, players, folder, trials=1, jobs=len(players), watch=watch, tell=tell, report=log)
 
     campaign = Campaign.open(folder / "trials" / "place-0")
     spaces = {"before": campaign.rounds.vectors(FROZEN), "after": campaign.rounds.vectors()}

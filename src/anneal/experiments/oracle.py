@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,9 +28,10 @@ class Oracle:
     names: tuple[str, ...]
     noise: float = 0.0
     seed: int = 0
+    overlooked: float = 0.0  # share of the wrong guesses on sheets
 
     @classmethod
-    def of(cls, archive: Archive, noise: float = 0.0, seed: int = 0) -> Oracle:
+    def of(cls, archive: Archive, noise: float = 0.0, seed: int = 0, overlooked: float = 0.0) -> Oracle:
         classes = archive.classes
         unlabelled = int((classes < 0).sum())
         if unlabelled:
@@ -40,18 +41,22 @@ class Oracle:
         names = tuple(sorted(set(archive.labels)))
         if len(names) < 2:
             raise UsageError(f"All images are of one class ({names[0]}): there is nothing to tell apart.")
-        return cls(classes, names, noise, seed)
+        return cls(classes, names, noise, seed, overlooked)
 
     @property
     def bits_per_label(self) -> float:
         return math.log2(len(self.names))
 
-    def verdict(self, pair: Pair, given: int) -> Verdict:
-        """The answer to a pair, when this many were given before."""
+    def verdict(self, pair: Pair, given: int, guess: int | None = None) -> Verdict:
+        """The answer to a pair, when this many were given before; on a sheet there is a ``guess``."""
         similar = self.classes[pair[0]] == self.classes[pair[1]]
         if self.noise and generator(self.seed, Stream.NOISE, given).random() < self.noise:
             similar = not similar
-        return Verdict.SIMILAR if similar else Verdict.DISSIMILAR
+        verdict = Verdict.SIMILAR if similar else Verdict.DISSIMILAR
+        if guess is None or guess == verdict or not self.overlooked:
+            return verdict
+        overlooks = generator(self.seed, Stream.OVERLOOKED, given).random() < self.overlooked
+        return Verdict(guess) if overlooks else verdict
 
     def labels(self, images: Ids) -> list[tuple[int, str]]:
         return [(i, self.names[self.classes[i]]) for i in images.tolist()]
@@ -80,20 +85,26 @@ def split_of(archive: Archive, seed: int) -> Split:
         parts = [np.flatnonzero(column == name) for name in SPLITS]
     else:
         parts = _tenths(len(archive), generator(seed, Stream.SPLIT))
-    if not all(len(part) for part in parts):
-        sizes = ", ".join(str(len(part)) for part in parts)
-        raise UsageError(
-            f"Training, validation and test would get {sizes} images: each must have some. Give ten or more."
-        )
-    return Split(*parts)
+    return _whole(parts)
 
 
 def inner_split(archive: Archive, seeds: Iterable[int], seed: int) -> Split:
-    """A split of the images that all of these seeds train on: for choosing settings without test images."""
+    """A split of the images that all of these seeds train on, or of the training part of the archive's own
+    split: for choosing settings without test images."""
     splits = [split_of(archive, other) for other in seeds]
     times = np.bincount(np.concatenate([split.train for split in splits]))
     always = np.flatnonzero(times == len(splits))
-    return Split(*(always[part] for part in _tenths(len(always), generator(seed, Stream.INNER_SPLIT))))
+    parts = _tenths(len(always), generator(seed, Stream.INNER_SPLIT))
+    return _whole([always[part] for part in parts])
+
+
+def _whole(parts: Sequence[Ids]) -> Split:
+    if not all(len(part) for part in parts):
+        sizes = ", ".join(str(len(part)) for part in parts)
+        raise UsageError(
+            f"Training, validation and test would get {sizes} images: each must have some. Give more images."
+        )
+    return Split(*parts)
 
 
 def _tenths(n: int, rng: np.random.Generator) -> list[Ids]:
@@ -114,6 +125,5 @@ def score(vectors: Floats, split: Split, classes: Ids) -> dict[str, float]:
     for meaning in meanings:
         scores[f"map5_{meaning}"] = metrics.mean(metrics.average_precision(relevant, total, meaning))
     p5 = metrics.precision(relevant, total)
-    by_class = [p5[own == c] for c in np.unique(own)]
-    means = [metrics.mean(some) for some in by_class if np.isfinite(some).any()]
-    return {**scores, "p5": metrics.mean(p5), "p5_class": float(np.mean(means))}
+    by_class = np.array([metrics.mean(p5[own == c]) for c in np.unique(own)])
+    return {**scores, "p5": metrics.mean(p5), "p5_class": metrics.mean(by_class)}

@@ -2,28 +2,26 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from anneal.archive.catalog import Archive
 from anneal.campaign.turn import Training
 from anneal.errors import UsageError
-from anneal.experiments import plots, report
-from anneal.experiments.claims import LAMBDAS, PAPER
-from anneal.experiments.curves import Row, curves
-from anneal.experiments.oracle import Oracle, split_of
+from anneal.experiments import figures, plots, reported, tuned
+from anneal.experiments import report as tables
+from anneal.experiments.claims import LAMBDAS
+from anneal.experiments.curves import PACE, Pace, Row, curves
+from anneal.experiments.oracle import Oracle
 from anneal.experiments.play import Player
-from anneal.experiments.runner import Tell, Trial, run, trials_of, untold
+from anneal.experiments.runner import Tell, Trial, run, split_of_trial, trials_of, untold
 from anneal.files import write_text
 from anneal.method.labelling import LABELLERS
-from anneal.method.neighbours import nearest
 from anneal.settings import Settings
 from anneal.watch import Watch, unwatched
 from anneal.work import Workers
 
-SHOWN = 10  # results in a panel
 NOISES = (0.0, 0.02, 0.05, 0.1)
 
 
@@ -104,7 +102,7 @@ def diversity(base: Base) -> Players:
 
 def comparison(base: Base) -> Players:
     """All strategies, and the upper bound: all classes at once, trained as long as the others in total."""
-    names = [name for name in report.ASKED if name != "cal-metric" or base.training.recipe != "paper"]
+    names = [name for name in tables.ASKED if name != "cal-metric" or base.training.recipe != "paper"]
     length = base.preset.rounds + 1 if base.settings.restart == "warm" else 1
     settings = replace(base.settings, strategy="mgue", closure="full")
     training = replace(base.training, length=length)
@@ -149,8 +147,19 @@ def choices(base: Base) -> Players:
 
 def beyond(base: Base) -> Players:
     """Every strategy from nothing, with the same cost model and learner."""
-    names = ("place", "mgue", "bcgue", "random", "cal", "cal-metric", "typiclust", "coreset")
-    return {name: base.cold_player(name) for name in names}
+    by_pairs = ("place", "mgue", "bcgue", "random", "cobra", "pfma")
+    return {name: base.cold_player(name) for name in (*by_pairs, *LABELLERS)}
+
+
+def sheets(base: Base) -> Players:
+    """What sheets spare a person, and what haste costs."""
+    place = base.cold_player("place")
+    return {
+        "place": place,
+        "place one-by-one": base.cold_player("place", sheets=0),
+        "place 3%-overlooked": replace(place, overlooked=0.03),
+        "mgue": base.cold_player("mgue"),
+    }
 
 
 def noise(base: Base) -> Players:
@@ -190,6 +199,11 @@ def anchors(base: Base) -> Players:
     }
 
 
+def finetuned(base: Base) -> Players:
+    """What is fine-tuned in ``tuned``."""
+    return {"place": base.cold_player("place")}
+
+
 PAPERS: dict[str, Callable[[Base], Players]] = {
     "comparison": comparison,
     "lambda": lambdas,
@@ -199,14 +213,16 @@ PAPERS: dict[str, Callable[[Base], Players]] = {
 """The paper's figures; they start from class labels. ``all`` plays all of them."""
 COLD: dict[str, Callable[[Base], Players]] = {
     "beyond": beyond,
+    "sheets": sheets,
     "noise": noise,
     "parts": parts,
     "anchors": anchors,
+    "finetune": finetuned,
 }
 """Experiments that start from nothing, with the product's settings."""
 EXPERIMENTS = {**PAPERS, "choices": choices, **COLD}
 INNER = ("choices", "parts")
-"""Settings are chosen by these, so no trial's test images are in them."""
+"""Settings are chosen by these, so they are never played on test images."""
 
 
 def settings_of(mode: str, preset: Preset, cold: bool, **changed: Any) -> tuple[Settings, Training]:
@@ -253,10 +269,23 @@ def reproduce(
     watch: Watch = unwatched,
     tell: Tell = untold,
     workers: Workers | None = None,
+    report: Path | None = None,
+    pace: Pace = PACE,
 ) -> list[Row]:
-    """Play an experiment (or ``all`` figures of the paper), draw it and report it into ``out``."""
+    """Play an experiment (or ``all`` figures of the paper), draw it and report it into ``out``. It is scored
+    on training images, split anew; with ``report``, a log that it is noted in, on test images. Minutes are
+    counted at the ``pace``."""
     oracle = Oracle.of(archive)
-    split = split_of(archive, settings.seed)
+    if experiment in INNER and report is not None:
+        raise UsageError(f"{experiment} is for choosing settings, on training images: leave out --report.")
+    if experiment == "finetune":
+        return tuned.play(
+            archive, settings, out, rounds=rounds, trials=trials, jobs=jobs, watch=watch, tell=tell,
+            inner=report is None, begin=partial(_note, report, experiment, archive),
+        )  # fmt: skip
+    inner = report is None
+    title = _title(preset.title, inner)
+    split = split_of_trial(archive, settings.seed, 0, inner)
     has_panel = experiment in ("panels", "all") and not only
     if has_panel:
         oracle.first_query(split, preset.kind)  # refuses a class without one before anything is played
@@ -270,103 +299,37 @@ def reproduce(
     shown = min(shown, rounds)
     of_paper = experiment in (*PAPERS, "all")
     pinned = {name: [shown] for name in panels(base)} if of_paper else {}
-    todo = trials_of(archive, players, out, trials, inner=experiment in INNER, pinned=pinned)
-    rows = run(archive, todo, jobs, watch, tell, workers)
+    todo = trials_of(archive, players, out, trials, inner=inner, pinned=pinned)
+    begin = partial(_note, report, experiment, archive, todo)
+    rows = run(archive, todo, jobs, watch, tell, workers, begin)
     if experiment == "beyond":
-        for ending in ("png", "pdf"):
-            answers(rows, preset.name, preset.title, out / f"answers.{ending}")
+        figures.costs(rows, preset.name, title, out, pace)
     elif of_paper:
-        draw(rows, preset.title, out)
+        figures.draw(rows, title, out)
     if has_panel:
-        panel(archive, preset, [trial for trial in todo if trial.number == 0 and trial.pinned], shown, out)
-    write_text(out / "report.md", _report(experiment, rows, preset))
+        pinned_trials = [trial for trial in todo if trial.number == 0 and trial.pinned]
+        figures.panel(archive, preset.kind, title, pinned_trials, shown, out)
+    write_text(out / "report.md", _report(experiment, rows, preset.name, title, pace))
     return rows
 
 
-def _report(experiment: str, rows: Sequence[Row], preset: Preset) -> str:
+def _title(title: str, inner: bool) -> str:
+    return f"{title}, training images only" if inner else title
+
+
+def _note(report: Path | None, experiment: str, archive: Archive, trials: Sequence[Trial]) -> None:
+    """Note the run in its log, if it has one."""
+    if report is not None:
+        reported.note(report, experiment, archive.root.name, trials)
+
+
+def _report(experiment: str, rows: Sequence[Row], archive: str, title: str, pace: Pace) -> str:
     if experiment == "choices":
-        return f"# {preset.title}: open points\n\n{report.choice_table(curves(rows))}\n"
+        return f"# {title}: open points\n\n{tables.choice_table(curves(rows))}\n"
     if experiment in COLD:
-        return f"# {preset.title}: {experiment}\n\n{report.curve_table(curves(rows))}\n"
-    return report.of_run(rows, preset.name, preset.title)
-
-
-LABELS = {
-    "mgue": "ANNEAL-MGUE",
-    "bcgue": "ANNEAL-BCGUE",
-    "cal": "CAL",
-    "cal-metric": "CAL, labels train the metric too",
-    "random": "random",
-}
-BEYOND = {
-    "place": "place (ours)",
-    "mgue": "ANNEAL-MGUE",
-    "cal-metric": "class labels (CAL)",
-    "random": "random pairs",
-}
-DIVERSE = {
-    "mgue": "MGUE with k-means",
-    "bcgue": "BCGUE with k-means",
-    "mgue-flat-3": "MGUE without",
-    "bcgue-flat": "BCGUE without",
-}
-FIGURES = {
-    "lambda": ("MGUE without diversity", {f"mgue-flat-{lam}": f"λ = {lam}" for lam in LAMBDAS}),
-    "diversity": ("diversity by k-means", DIVERSE),
-    "comparison": ("comparison", LABELS),
-}
-"""The title of each figure, and the players in it with their label."""
-
-
-def draw(rows: Sequence[Row], title: str, out: Path, endings: Sequence[str] = ("png", "pdf")) -> None:
-    """One figure for each of the paper's whose players have played."""
-    level = {name: _mean_score(rows, name) for name in report.LEVELS}
-    for figure, (heading, labels) in FIGURES.items():
-        shown = [row for name in labels for row in rows if row["player"] == name]
-        needed = 2 if figure == "comparison" else len(labels)
-        if len({row["player"] for row in shown}) < needed:
-            continue
-        for ending in endings:
-            plots.curve(
-                shown, out / f"{figure}.{ending}", by="player", labels=labels, title=f"{title}: {heading}",
-                frozen=level["frozen"], upper=level["upper"],
-            )  # fmt: skip
-
-
-def answers(rows: Sequence[Row], archive: str, title: str, path: Path) -> None:
-    """Quality by number of answers, from nothing."""
-    shown = [row for name in BEYOND for row in rows if row["player"] == name]
-    paper = PAPER.get(archive)
-    plots.curve(
-        shown, path, by="player", labels=BEYOND, title=f"{title}: quality by number of answers, from nothing",
-        frozen=_mean_score(rows, "frozen"), paper=(paper.scores["mgue"], paper.bits) if paper else None,
-    )  # fmt: skip
-
-
-def _mean_score(rows: Sequence[Row], player: str) -> float | None:
-    scores = [row["map5_min"] for row in rows if row["player"] == player]
-    return float(np.mean(scores)) if scores else None
-
-
-def panel(archive: Archive, preset: Preset, trials: Sequence[Trial], number: int, out: Path) -> None:
-    """The paper's retrieval figure: a query of the preset's class, and its nearest for each player."""
-    oracle = Oracle.of(archive)
-    split = split_of(archive, trials[0].player.settings.seed)
-    query = oracle.first_query(split, preset.kind)
-    heads = []
-    results = []
-    for trial in trials:
-        vectors = trial.vectors(number)
-        bits = trial.row(trial.records()[number])["bits"]
-        ids = nearest(vectors, split.test, vectors[query][None], SHOWN).ids[0].tolist()
-        right = [bool(oracle.classes[i] == oracle.classes[query]) for i in ids]
-        heads.append((archive.pixels[query], f"{trial.name}, {bits} bits\n{sum(right)} of {len(ids)} right"))
-        results.append(
-            [(archive.pixels[i], archive.labels[i], archive.labels[i] == preset.kind) for i in ids]
-        )
-    title = f"{preset.title}: a query of class {preset.kind} and its nearest; wrong ones framed red"
-    for ending in ("png", "pdf"):
-        plots.panel(heads, results, out / f"panels.{ending}", title)
+        parts = [f"# {title}: {experiment}", tables.curve_table(curves(rows))]
+        return "\n\n".join([*parts, tables.cost_table(rows, pace=pace)]) + "\n"
+    return tables.of_run(rows, archive, title)
 
 
 def simulate(
@@ -379,11 +342,16 @@ def simulate(
     watch: Watch = unwatched,
     tell: Tell = untold,
     workers: Workers | None = None,
+    report: Path | None = None,
 ) -> list[Row]:
-    """Play these players and draw ``curve.png``."""
-    rows = run(archive, trials_of(archive, players, out, trials), jobs, watch, tell, workers)
+    """Play these players and draw ``curve.png``. They are scored on training images, split anew; with
+    ``report``, a log that the run is noted in, on test images."""
+    todo = trials_of(archive, players, out, trials, inner=report is None)
+    begin = partial(_note, report, "simulate", archive, todo)
+    rows = run(archive, todo, jobs, watch, tell, workers, begin)
     shown = [row for row in rows if row["player"] != "frozen"]
     first = next(iter(players.values()))
-    title = f"{archive.root.name}, {first.settings.backbone}, depth {first.settings.depth}, {first.start}"
-    plots.curve(shown, out / "curve.png", by="player", frozen=_mean_score(rows, "frozen"), title=title)
+    name = _title(archive.root.name, report is None)
+    title = f"{name}, {first.settings.backbone}, depth {first.settings.depth}, {first.start}"
+    plots.curve(shown, out / "curve.png", by="player", frozen=figures.mean_score(rows, "frozen"), title=title)
     return rows

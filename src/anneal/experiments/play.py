@@ -29,15 +29,19 @@ from anneal.pairs import Answers, Pairs, Verdict
 from anneal.settings import Settings, Stream
 
 ABLATIONS: dict[str, Callable[[Settings], Callable[..., Agenda]]] = {
-    "no-joins": lambda own: partial(placing.plan, join=False),
-    "doubt-alone": lambda own: partial(placing.plan, soon=False),
-    "own-doubt": lambda own: partial(placing.plan, neighbourhood=False),
+    "no-joins": lambda own: partial(placing.plan, join=False, with_sheets=own.sheets > 0),
+    "doubt-alone": lambda own: partial(placing.plan, soon=False, with_sheets=own.sheets > 0),
+    "own-doubt": lambda own: partial(placing.plan, neighbourhood=False, with_sheets=own.sheets > 0),
     "pair-vector-sum": lambda own: partial(mgue, settings=own, diversity=DIVERSITIES["kmeans-sum"]),
     "pair-vector-product": lambda own: partial(mgue, settings=own, diversity=DIVERSITIES["kmeans-product"]),
     "budget-3200000": lambda own: partial(mgue, settings=own, budget=3_200_000),
     "budget-800000": lambda own: partial(mgue, settings=own, budget=800_000),
 }
 """Plans that only experiments make, from a strategy's settings."""
+
+
+class NothingLeftError(UsageError):
+    """There are not enough questions for a round."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,7 @@ class Player:
     rounds: int  # after the first
     start: str = "cold"  # or labelled:N, the classes of N random images, as in the paper
     noise: float = 0.0  # share of wrong answers
+    overlooked: float = 0.0  # share of the wrong guesses on sheets that the oracle does not see
     training: Training = field(default_factory=Training)
     ablation: str = ""  # one of ABLATIONS
 
@@ -56,6 +61,8 @@ class Player:
             raise UsageError(f"--noise is for answers on pairs: {self.settings.strategy} asks for classes.")
         if not 0 <= self.noise < 0.5:
             raise UsageError(f"--noise {self.noise}: give the share of wrong answers, from 0 to below 0.5.")
+        if not 0 <= self.overlooked <= 1:
+            raise UsageError(f"--overlooked {self.overlooked}: give a share from 0 to 1.")
         if self.rounds < 0:
             raise UsageError("--rounds takes 0 or more.")
         self.strategy  # noqa: B018 - refuses a name that does not exist
@@ -101,9 +108,13 @@ class Player:
             campaign = Campaign.open(folder, self.strategy)
             stopped_early = {**about, "settings": asdict(campaign.settings)}
             changed = changes(campaign.store.setting("player", stopped_early), about)
-            if changed or campaign.size != len(archive):
+            if campaign.size != len(archive):
+                changed.append("archive")
+            elif not np.array_equal(campaign.images, split.train):
+                changed.append("split")
+            if changed:
                 campaign.close()
-                what = ", ".join(changed) or "archive"
+                what = ", ".join(changed)
                 raise UsageError(f"{folder} was played with another {what}: give a new --out.")
         campaign.store.set(player=about)
         return campaign
@@ -148,12 +159,12 @@ def _teach(campaign: Campaign, player: Player, oracle: Oracle) -> None:
     if player.labeller is not None:  # the labels were given when the last round ended
         return
     while question := next_question(campaign, NAME):
-        verdict = oracle.verdict(question.pair, campaign.log().given)
-        campaign.answer(*question.pair, verdict, NAME)
+        verdict = oracle.verdict(question.pair, campaign.log().given, question.guess)
+        campaign.answer(*question.pair, verdict, NAME, sheet=question.sheet, guess=question.guess)
     if not campaign.is_round_over():
         settings = campaign.settings
         given = campaign.log().news(campaign.rounds.seen)
-        raise UsageError(
+        raise NothingLeftError(
             f"Round {campaign.rounds.current} of {settings.strategy} was to ask {settings.per_round} pairs "
             f"but only {given} were still unknown: lower --per-round or --rounds. Earlier rounds are kept."
         )
@@ -207,6 +218,8 @@ def _curve_row(campaign: Campaign, oracle: Oracle, split: Split, learned: Learne
         "round": record.number,
         "bits": round(log.given + labels * oracle.bits_per_label),
         "answers": log.given + labels,
+        "acts": log.effort.presses + labels,
+        "labels": labels,
         "implied": int(campaign.evidence().closure.relations.implied(given)),
         "similar_share": similar,
         "threshold": round(record.threshold, 4),

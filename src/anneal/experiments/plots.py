@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from anneal.experiments.curves import Row, curves
+from anneal.experiments.curves import PACE, Pace, Row, curves, with_costs
 from anneal.files import explain_disk_errors
 
 # Dashes and markers differ as well as colours, for prints in black and white.
@@ -17,6 +17,7 @@ DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)))
 MARKERS = ("o", "s", "^", "D", "v", "P")
 GOOD = "#3c7a3c"
 WRONG = "#d11507"
+AXES = {"bits": "bits of annotation", "acts": "acts: key presses", "minutes": "minutes, at {pace}"}
 
 
 def curve(
@@ -29,18 +30,23 @@ def curve(
     upper: float | None = None,
     paper: tuple[float, int] | None = None,
     title: str = "",
+    axis: str = "bits",
+    pace: Pace = PACE,
 ) -> None:
-    """Draw quality against bits: for each value of the column ``by`` the mean over its trials and a band from
-    least to most. Level lines show ``frozen``, ``upper`` (with all labels) and ``paper`` (score, bits)."""
+    """Draw quality against the ``axis``, which is bits, acts or minutes at a pace: for each value of the
+    column ``by`` the mean over its trials and a band from least to most. Level lines show ``frozen``,
+    ``upper`` (with all labels) and ``paper`` (score, bits)."""
     figure = Figure(figsize=(7, 4.8), layout="constrained")
     axes = figure.add_subplot()
     axes.set_prop_cycle(color=COLOURS, linestyle=DASHES, marker=MARKERS)
+    costs = curves(with_costs(rows, pace), axis, by)
     for name, its in curves(rows, by=by).items():
-        (line,) = axes.plot(its.bits, its.mean, markersize=4, label=(labels or {}).get(name, name))
+        cost = costs[name].mean
+        (line,) = axes.plot(cost, its.mean, markersize=4, label=(labels or {}).get(name, name))
         if len(its.scores) > 1:
             low = its.scores.min(axis=0)
             high = its.scores.max(axis=0)
-            axes.fill_between(its.bits, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+            axes.fill_between(cost, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
     if upper is not None:
         axes.axhline(upper, color="black", linewidth=1, linestyle=(0, (6, 3)), label="all labels")
     if paper is not None:
@@ -50,7 +56,7 @@ def curve(
         axes.annotate(text, (0, score), (4, 4), ("axes fraction", "data"), "offset points", fontsize=9)
     if frozen is not None:
         axes.axhline(frozen, color="black", linewidth=0.8, linestyle=(0, (1, 3)), label="untrained")
-    axes.set_xlabel("bits of annotation")
+    axes.set_xlabel(AXES[axis].format(pace=pace))
     axes.set_ylabel("mAP@5 (divided by min(R, 5))")
     axes.set_title(title, loc="left", fontsize=10)
     axes.grid(alpha=0.25)

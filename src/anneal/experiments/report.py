@@ -3,13 +3,14 @@
 A page holds blocks between ``<!-- report: KIND RUN -->`` and ``<!-- end -->``; ``fill`` writes them again.
 """
 
+import csv
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from anneal.experiments import claims
 from anneal.experiments.claims import DIVERSITY, LAMBDAS, PAPER, Reported, bits_or_never
-from anneal.experiments.curves import Curve, Row, bits_to, converged, curves, read
+from anneal.experiments.curves import PACE, Curve, Pace, Row, bits_to, converged, curves, read, with_costs
 
 ASKED = ("mgue", "bcgue", "cal", "cal-metric", "random")
 LEVELS = {"frozen": "no training", "upper": "all training labels"}  # one score instead of a curve
@@ -80,6 +81,28 @@ def convergence_table(by_player: Mapping[str, Curve], paper: Reported) -> str:
     return table(["", "bits", "paper"], lines)
 
 
+def cost_table(
+    rows: Sequence[Row], scores: Sequence[float] = (0.8, 0.85, 0.9, 0.9356), pace: Pace = PACE
+) -> str:
+    """Bits, acts and minutes that each player needs to reach each score, and its last score."""
+    costed = with_costs(rows, pace)
+    acts = curves(costed, "acts")
+    minutes = curves(costed, "minutes")
+    lines = []
+    for name, curve in curves(rows).items():
+        if name in LEVELS:
+            continue
+        costs = []
+        for bits, own_acts, own_minutes in zip(curve.bits, acts[name].mean, minutes[name].mean, strict=True):
+            costs.append(f"{bits} / {own_acts:.0f} / {own_minutes:.1f}")
+        reached = [bits_to(curve, score) for score in scores]
+        cells = ["–" if bits is None else costs[curve.at(bits)] for bits in reached]
+        last = f"{curve.mean[-1]:.3f} at {costs[-1]}"
+        lines.append([f"`{name}`", *cells, last, str(len(curve.scores))])
+    head = ["bits / acts / minutes to reach", *(f"{score:.4g}" for score in scores), "in the end", "trials"]
+    return f"{table(head, lines)}\n\nMinutes at {pace}."
+
+
 def reach_table(by_player: Mapping[str, Curve], scores: Sequence[float]) -> str:
     """Bits that each player needs to reach each score, and its last score."""
     lines = []
@@ -132,11 +155,11 @@ def of_run(rows: Sequence[Row], archive: str, title: str) -> str:
 
 
 def summary_table(archive: str, results: Path) -> str:
-    """The strategies from nothing at a few budgets, and place as a person has it, with held-out questions."""
+    """The strategies from nothing at a few budgets, and how many key presses ``place`` takes for them."""
+    played = read(results / f"{archive}-place" / "curve.csv")
+    place = curves(played)
     beyond = curves(read(results / f"{archive}-beyond" / "curve.csv"))
-    rows = {"no training": beyond["frozen"], "`place`": beyond.pop("place")}
-    person = curves(read(results / f"{archive}-person" / "curve.csv"))
-    rows["`place, a tenth of the answers held out`"] = person["place"]
+    rows = {"no training": place["frozen"], "`place`": place["place"]}
     others = ("mgue", "bcgue", "cal-metric", "random")
     rows |= {f"`{name}`": beyond[name] for name in others if name in beyond}
     budgets = [123, 246, 369, 738, 1230, 1845]
@@ -144,11 +167,33 @@ def summary_table(archive: str, results: Path) -> str:
     for name, curve in rows.items():
         means = [f"{curve.mean[curve.at(bits)]:.3f}" for bits in budgets]
         lines.append([name, *means, str(len(curve.scores))])
+    acts = curves([row for row in played if row["player"] == "place"], "acts")["place"]
+    presses = [f"{acts.mean[acts.at(bits)]:.0f}" for bits in budgets]
+    lines.insert(2, ["key presses of `place`", *presses, str(len(acts.scores))])
     return table(["answers (bits)", *map(str, budgets), "trials"], lines)
+
+
+def features_table(file: Path) -> str:
+    """What ``bench/features.py`` measured: a line for each kind of features, the scores of each archive."""
+    with file.open(encoding="utf-8", newline="") as text:
+        rows = list(csv.DictReader(text))
+    archives = list(dict.fromkeys(row["archive"] for row in rows))
+    lines = []
+    for name in dict.fromkeys(row["features"] for row in rows):
+        own = {row["archive"]: row for row in rows if row["features"] == name}
+        one = next(iter(own.values()))
+        scores = []
+        for kind in ("frozen", "trained"):
+            scores += [f"{float(own[each][kind]):.3f}" if each in own else "" for each in archives]
+        lines.append([name, one["dim"], one["views"], one["ms"], *scores])
+    columns = [f"{each}, {kind}" for kind in ("frozen", "trained") for each in archives]
+    return table(["features", "dimension", "views", "ms", *columns], lines)
 
 
 def block(kind: str, run: str, results: Path) -> str:
     """One generated block of a page."""
+    if kind == "features":
+        return features_table(results / f"{run}.csv")
     if kind == "summary":
         return summary_table(run.split("-")[0], results)
     rows = read(results / run / "curve.csv")
@@ -164,6 +209,7 @@ def block(kind: str, run: str, results: Path) -> str:
         "convergence": lambda: convergence_table(by_player, paper),
         "claims": lambda: claims_table(by_player, paper),
         "choices": lambda: choice_table(by_player),
+        "costs": lambda: cost_table(rows),
         "reach": lambda: reach_table(by_player, (0.8, 0.9, paper.scores["mgue"], by_player["mgue"].mean[-1])),
         "by-class": lambda: curve_table(curves(rows, "p5_class")),
     }

@@ -45,12 +45,18 @@ from anneal.work import Workers
 INNER_SEEDS = 3  # trials whose test images the inner split leaves out
 KEY = ("player", "trial", "round")
 COLUMNS = (
-    "player", "strategy", "trial", "round", "bits", "answers", "implied", "similar_share", "threshold",
-    "map5_min", "map5_hits", "map5_all", "p5", "p5_class",
+    "player", "strategy", "trial", "round", "bits", "answers", "acts", "labels", "implied",
+    "similar_share", "threshold", "map5_min", "map5_hits", "map5_all", "p5", "p5_class",
 )  # fmt: skip
 """Columns of ``curve.csv``. Nothing in it depends on the machine's speed."""
 STEPS = ("infer", "fit", "embed", "heldout", "index", "plan")
 """Columns of ``seconds.csv`` after KEY."""
+
+_OTHER_SPLIT = {
+    True: "{out} holds a run with --report, on test images: give --report again, or a new --out.",
+    False: "{out} holds a run without --report, on training images: leave it out again, or give a new --out.",
+}
+"""Why a run is refused, by whether it is an inner one."""
 
 Tell = Callable[[Row], None]
 """Called with each row of the curve, and the seconds of its round, when it is finished."""
@@ -84,11 +90,7 @@ class Trial:
         return replace(self, **paths)
 
     def split(self, archive: Archive) -> Split:
-        seed = self.player.settings.seed
-        if not self.inner:
-            return split_of(archive, seed)
-        first = seed - self.number  # the seed of the first trial
-        return inner_split(archive, range(first, first + INNER_SEEDS), seed)
+        return split_of_trial(archive, self.player.settings.seed, self.number, self.inner)
 
     def records(self) -> list[Record]:
         """What has been played of it, by any process."""
@@ -116,6 +118,14 @@ class Trial:
         return np.array(files.vectors())
 
 
+def split_of_trial(archive: Archive, seed: int, number: int, inner: bool) -> Split:
+    """The split of the trial with this number and seed; an ``inner`` one is of training images alone."""
+    if not inner:
+        return split_of(archive, seed)
+    first = seed - number  # the seed of the first trial
+    return inner_split(archive, range(first, first + INNER_SEEDS), seed)
+
+
 def trials_of(
     archive: Archive,
     players: Mapping[str, Player],
@@ -141,9 +151,10 @@ def run(
     watch: Watch = unwatched,
     tell: Tell = untold,
     workers: Workers | None = None,
+    begin: Callable[[], None] = lambda: None,
 ) -> list[Row]:
     """Play every trial from where it stands, ``jobs`` at a time or each by one of the ``workers``. Its files
-    grow with each round."""
+    grow with each round. ``begin`` is called before anything is scored, when the run is not refused."""
     oracle = Oracle.of(archive)
     out = trials[0].out
     settings = trials[0].player.settings
@@ -153,13 +164,14 @@ def run(
     frozen = stored(archive, backbone, "head")
     stored(archive, backbone, settings.depth)  # type: ignore[arg-type]
     splits = {trial.number: trial.split(archive) for trial in trials}
-    untrained = [
-        {"player": "frozen", "strategy": "frozen", "trial": number, "round": 0, "bits": 0}
-        | score(unit(frozen), split, oracle.classes)
-        for number, split in splits.items()
-    ]
     about = _about(archive, oracle, trials)
     with _locked_and_merged(out, about):
+        begin()
+        untrained = [
+            {"player": "frozen", "strategy": "frozen", "trial": number, "round": 0, "bits": 0}
+            | score(unit(frozen), split, oracle.classes)
+            for number, split in splits.items()
+        ]
         order = ["frozen", *about["players"]]
         for number, split in splits.items():
             _write_split(out / "splits" / f"trial-{number}.csv", archive, split)
@@ -230,7 +242,7 @@ def _play(trial: Trial) -> None:
         archive = reopen(trial.root, trial.cache, settings.px)
         backbone = backbones.for_bands(_backbone(settings.backbone), archive.reading.kernels)
         split = trial.split(archive)
-        oracle = Oracle.of(archive, trial.player.noise, settings.seed)
+        oracle = Oracle.of(archive, trial.player.noise, settings.seed, trial.player.overlooked)
         trial.folder.mkdir(parents=True, exist_ok=True)
         with FileLock(trial.folder / "playing.lock"):  # a process whose parent was killed may not have ended
             campaign = trial.player.open(trial.folder, archive, split, backbone)
@@ -274,7 +286,9 @@ def _locked_and_merged(out: Path, about: dict[str, Any]) -> Iterator[None]:
     with FileLock(out / "run.lock"):
         if (out / "run.json").exists():
             before = json.loads((out / "run.json").read_text(encoding="utf-8"))
-            same = ("archive", "inner", "network", "seed")
+            if bool(before.get("inner")) != about["inner"]:
+                raise UsageError(_OTHER_SPLIT[about["inner"]].format(out=out))
+            same = ("archive", "network", "seed")
             changed = [name for name in same if before.get(name) != about[name]]
             if changed:
                 raise UsageError(f"{out} holds a run with another {', '.join(changed)}: give a new --out.")

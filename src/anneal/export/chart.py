@@ -18,8 +18,10 @@ def svg(footprints: Sequence[tuple[Footprint, int, str]]) -> str:
     """A map of images: (footprint, number of its class, its name) each; −1 is grey."""
     xs = [x for footprint, _, _ in footprints for x, _ in footprint]
     ys = [y for footprint, _, _ in footprints for _, y in footprint]
-    left, right = min(xs), max(xs)
-    low, high = min(ys), max(ys)
+    left = min(xs)
+    right = max(xs)
+    low = min(ys)
+    high = max(ys)
     squeeze = max(math.cos(math.radians((low + high) / 2)), 0.05)  # a degree of longitude is shorter
     width = max((right - left) * squeeze, LEAST)
     height = max(high - low, LEAST)

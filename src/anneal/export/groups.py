@@ -22,7 +22,6 @@ GROUPS = {
     "score": "float",
     "how": "string",
 }
-CLASSES = {"path": "string", "group": "string", "score": "float", "how": "string"}
 
 
 def group_rows(catalogue: Catalogue, images: Iterable[int]) -> Iterator[Block]:
@@ -34,17 +33,6 @@ def group_rows(catalogue: Catalogue, images: Iterable[int]) -> Iterator[Block]:
             "group": [None if one is None else one.number for one in found],
             "name": [None if one is None else one.name for one in found],
             "size": [None if one is None else len(one.images) for one in found],
-            "score": [catalogue.score(image) for image in some],
-            "how": [catalogue.how(image) for image in some],
-        }
-
-
-def class_rows(catalogue: Catalogue, images: Iterable[int]) -> Iterator[Block]:
-    """The columns of CLASSES: a class is called by its name, or by its number."""
-    for some in blocks(images):
-        yield {
-            "path": [catalogue.path(image) for image in some],
-            "group": [catalogue.group(image) for image in some],
             "score": [catalogue.score(image) for image in some],
             "how": [catalogue.how(image) for image in some],
         }

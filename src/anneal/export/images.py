@@ -10,13 +10,13 @@ from anneal.archive.catalog import Archive
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.groups import Classes, classify
 from anneal.export.tables import ROWS, Block
-from anneal.files import printable
+from anneal.names import printable
 from anneal.search import Results
 from anneal.watch import Progress, silent
 
 SETTLED = "settled"
 PREDICTED = "predicted"
-FOOTPRINTS = {"path": "string", "group": "string", "score": "float", "how": "string"}
+CLASSES = {"path": "string", "group": "string", "score": "float", "how": "string"}
 RESULTS = {
     "query": "string",
     "rank": "int64",
@@ -71,7 +71,7 @@ def blocks(images: Iterable[int]) -> Iterator[list[int]]:
 
 
 def footprint_rows(catalogue: Catalogue, images: Iterable[int]) -> Iterator[Block]:
-    """The columns of FOOTPRINTS, and the footprints."""
+    """The columns of CLASSES, and the footprints. A class is called by its name, or by its number."""
     for some in blocks(images):
         yield {
             "path": [catalogue.path(image) for image in some],

@@ -9,7 +9,7 @@ from anneal.campaign.campaign import Campaign
 from anneal.campaign.store import Purpose
 from anneal.errors import UsageError
 from anneal.export.tables import Block
-from anneal.files import printable
+from anneal.names import printable
 from anneal.pairs import Ids, Verdict
 from anneal.watch import Progress, silent
 
@@ -23,7 +23,7 @@ PAIRS = {
     "round": "int64",
     "answered": "double",
 }
-SOME = 512  # images: a block holds the pairs of so many with so many
+SOME = 512  # images a side of a block of pairs
 MOST = 20_000_000  # implied pairs: more make a file that nobody can use
 WORDS = {int(verdict): verdict.name.lower() for verdict in Verdict}
 

@@ -8,13 +8,15 @@ from pathlib import Path
 import numpy as np
 
 from anneal.archive import thumbnails
-from anneal.campaign import heldout, progress
+from anneal.campaign import guidance, heldout, progress
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.groups import Class
 from anneal.export import chart
 from anneal.export.images import Catalogue
-from anneal.files import printable, write_text
+from anneal.files import write_text
 from anneal.method.predict import NO_CLASS
+from anneal.names import printable
+from anneal.words import count
 
 EXAMPLES = 8  # thumbnails of a group
 GROUPS = 100  # groups that are shown, the largest
@@ -67,7 +69,9 @@ def _asked(campaign: Campaign) -> Iterator[str]:
         "rounds of learning": standing.rounds,
     }
     yield _table(rows)
-    people = {person["annotator"]: f"{person['answers']} answers" for person in progress.people(campaign)}
+    people = {
+        person["annotator"]: f"{count(person['answers'], 'answer')}" for person in progress.people(campaign)
+    }
     if people:
         yield "<h3>By whom</h3>" + _table(people)
     yield "</section>"
@@ -83,7 +87,7 @@ def _quality(campaign: Campaign) -> Iterator[str]:
             f"<p>Of the five nearest images, {p5.value:.0%} are similar to the query ({p5.low:.0%} to "
             f"{p5.high:.0%} with 95 % confidence), by answers that were held out.</p>"
         )
-        yield f"<p>{html.escape(heldout.advice(campaign, models)[1])}</p>"
+        yield f"<p>{html.escape(guidance.guide(campaign, models).text)}</p>"
     if not serving:
         yield "<p>There are no held-out answers, so nothing was measured.</p>"
     yield "</section>"
@@ -97,7 +101,7 @@ def _groups(campaign: Campaign, catalogue: Catalogue) -> Iterator[str]:
     sure = np.bincount(
         classes.column[predicted], weights=classes.score[predicted], minlength=len(classes.every)
     )
-    yield f"<section><h2>{len(classes.every)} groups</h2>"
+    yield f"<section><h2>{count(len(classes.every), 'group')}</h2>"
     yield (
         '<p class="note">Answers settle the group of some images. The group of the others is predicted; how '
         "sure that is, is the mean probability that it is right.</p>"

@@ -72,7 +72,7 @@ def write_parquet(
 
 
 def arrow_type(arrow: ModuleType, kind: str) -> Any:
-    """The type with this name; ``float[256]`` is a list of so many numbers."""
+    """The type with this name; ``float[256]`` is a list of 256 numbers."""
     inner, bracket, length = kind.partition("[")
     if not bracket:
         return arrow.type_for_alias(kind)

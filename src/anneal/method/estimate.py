@@ -162,15 +162,6 @@ def precision_at_5(
     return Estimate(*(float(hits + unknown * share) for share in astuple(rest)))
 
 
-def precision_of_similar(
-    drawn: HeldOutDraws, ranks: Ranks, unsettled: NDArray[np.bool_], n: int, cutoff: float
-) -> Estimate:
-    """Of the pairs the model calls similar, and whose verdict is not settled, the share that is similar."""
-    called = (ranks.score >= cutoff) & unsettled
-    weights = np.where(called, 1 / np.maximum(drawn.expected(n), 1e-300), 0.0)
-    return weighted_share(weights, drawn.similar)
-
-
 def worse(similar: NDArray[np.bool_], new: Floats, old: Floats) -> bool:
     """Whether the similarities of a new model separate the judged pairs worse than those of an old one: the
     difference in area under the ROC curve is below zero by two standard errors (DeLong et al. 1988). With
@@ -188,32 +179,6 @@ def worse(similar: NDArray[np.bool_], new: Floats, old: Floats) -> bool:
 def _ordered(similar: NDArray[np.bool_], s: Floats) -> Floats:
     """1 where a similar pair has a higher similarity than a dissimilar one, ½ where they tie, else 0."""
     return np.asarray((np.sign(s[similar][:, None] - s[~similar][None, :]) + 1) / 2)
-
-
-def advice(answers: Sequence[int], estimates: Sequence[Estimate]) -> tuple[bool, str]:
-    """Whether to stop, and why, from the number of answers of each model so far and its P@5. Estimates are
-    uncertain, so two models in a row must show no gain from the last third of the answers."""
-    if len(estimates) < 5:
-        return False, "Too early to say: it takes a few rounds to see how quality grows."
-    now = estimates[-1]
-    width = now.high - now.low
-    if width > 0.2:
-        points = round(100 * width)
-        return False, f"Too early to say: P@5 is known only to within {points} points. Keep answering."
-    gain, last = _gain(answers, estimates)
-    gain_before, _ = _gain(answers[:-1], estimates[:-1])
-    if max(gain, gain_before) < 0.01:
-        return True, (
-            f"P@5 has levelled off near {now.value:.2f} ({now.low:.2f} to {now.high:.2f}): the last {last} "
-            f"answers changed it by {100 * gain:+.0f} points. You can stop here."
-        )
-    return False, f"P@5 is still changing: {100 * gain:+.0f} points in the last {last} answers."
-
-
-def _gain(answers: Sequence[int], estimates: Sequence[Estimate]) -> tuple[float, int]:
-    """The gain in P@5 over about the last third of the answers, and the number of those answers."""
-    since = min(int(np.searchsorted(answers, answers[-1] * 2 / 3)), len(estimates) - 3)
-    return estimates[-1].value - estimates[since].value, answers[-1] - answers[since]
 
 
 def kappa(one: Sequence[int], other: Sequence[int]) -> tuple[float, float | None]:

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.sparse import coo_array, csr_array
 
 from anneal.files import release
-from anneal.method.neighbours import nearest
+from anneal.method.neighbours import Ranking, nearest, unit
 from anneal.method.relations import Known, Relations
 from anneal.pairs import Floats, Ids
 
@@ -63,12 +63,28 @@ def _some(images: Ids, rng: np.random.Generator) -> Ids:
     return images if len(images) <= MAX_IMAGES else rng.choice(images, MAX_IMAGES, replace=False)
 
 
-def spread_labels(vectors: Floats, images: Ids, known: Known) -> Membership:
-    """Spread the known groups, the MAX_GROUPS largest ones at most, over all ``images``."""
-    images = np.unique(images)
+def neighbour_table(vectors: Floats, images: Ids, centred: bool = False) -> Ranking:
+    """For each of these images, distinct and sorted, the rows of its nearest ones, itself included. Vectors
+    that are ``centred`` lose first what all of them share."""
     rows = np.asarray(vectors[images])
     release(vectors)
-    ranking = nearest(rows, np.arange(len(rows)), rows, min(NEIGHBOURS + 1, len(rows)))
+    if centred:
+        rows = unit(rows - rows.mean(axis=0))
+    return nearest(rows, np.arange(len(rows)), rows, neighbour_count(len(images)))
+
+
+def neighbour_count(images: int) -> int:
+    """How many neighbours each of so many images has in a table."""
+    return min(NEIGHBOURS + 1, images)
+
+
+def spread_labels(
+    vectors: Floats, images: Ids, known: Known, neighbours: Ranking | None = None
+) -> Membership:
+    """Spread the known groups, the MAX_GROUPS largest ones at most, over all ``images``. The ``neighbours``
+    are those of ``neighbour_table``, where it was made before."""
+    images = np.unique(images)
+    ranking = neighbour_table(vectors, images) if neighbours is None else neighbours
     near = ranking.ids
     graph = _graph(near, ranking.scores)
 

@@ -47,7 +47,8 @@ class Groups:
 
     def join(self, one: int, other: int) -> None:
         """Make one group of two that are not linked. The smaller number names it."""
-        kept, gone = min(one, other), max(one, other)
+        kept = min(one, other)
+        gone = max(one, other)
         self.counts[Verdict.SIMILAR] += int(self.sizes[kept] * self.sizes[gone])
         kept_links = self.links.get(kept, {})
         gone_links = self.links.pop(gone, {})
@@ -133,7 +134,8 @@ class GrowingClosure:
         """Take an answer. Returns the sizes of the two groups that it joins; (0, 0) if it joins none."""
         self.version += 1
         self._note(key, pair, verdict, 1)
-        one, other = (int(self.group[image]) for image in pair)
+        one = int(self.group[pair[0]])
+        other = int(self.group[pair[1]])
         if verdict == Verdict.UNSURE:
             return 0, 0
         touched = {self._component_of(image) for image in pair}

@@ -180,15 +180,15 @@ class Index:
         whose ``probed`` lists have fewer than k rows is compared with every row."""
         import faiss
 
-        rows = np.arange(len(self))
+        left = len(self)
         breadth = faiss.SearchParametersIVF(nprobe=min(probed + k // 32, self.lists.nlist))
         if without is not None and len(without):
-            rows = np.setdiff1d(rows, without)
+            left -= len(without)
             # Held here: faiss keeps no reference to what a selector points to.
             unwanted = faiss.IDSelectorBatch(without.astype(np.int64))
             wanted = faiss.IDSelectorNot(unwanted)
             breadth.sel = wanted
-        k = min(k, len(rows))
+        k = min(k, left)
         vectors = np.asarray(vectors)
         some = np.ascontiguousarray(queries, dtype=np.float32)
         _, found = self.lists.search(some, min(2 * k + 32, len(self)), params=breadth)
@@ -197,6 +197,9 @@ class Index:
         for i, query in enumerate(some):
             candidates = np.sort(found[i][found[i] >= 0])  # in the order in which they are stored
             if len(candidates) < k:
+                rows = np.arange(len(self))
+                if without is not None:
+                    rows = np.setdiff1d(rows, without, assume_unique=True)
                 exact = nearest(vectors, rows, query[None], k)
                 ids[i] = exact.ids[0]
                 scores[i] = exact.scores[0]

@@ -12,17 +12,21 @@ every answer which group an image is tried with.
 import numpy as np
 from numpy.random import Generator
 
+from anneal.method import sheets
 from anneal.method.diversity import best_per_cluster
 from anneal.method.groups import NEIGHBOURS, Membership, candidates, spread_labels
 from anneal.method.mining import cosine, mine
 from anneal.method.neighbours import nearest
 from anneal.method.relations import Known
+from anneal.method.sheets import Sheet
 from anneal.method.snapshot import Agenda, Snapshot
 from anneal.pairs import UNKNOWN, Floats, Ids, Pair, Pairs, Verdict
 
 TRIES = 2  # groups that an image is shown beside before it stays a group of its own
 CENTRES = 160  # clusters at the start of a campaign, at most
 OVERLAP = 0.2  # two groups that overlap this much may be one
+WORTH = 0.85  # a tile is wanted at least this much, compared with the mean of the first images
+TILES = 10  # images that are wanted for sheets, for each group
 WIDEN = 4  # clustering chooses n of the WIDEN · n images most in doubt
 AHEAD = 4  # for the first AHEAD · n images the plan notes their nearest groups
 NEAREST = 8  # of these groups, so that some are left when others refuse the image
@@ -37,10 +41,11 @@ def plan(
     join: bool = True,
     soon: bool = True,
     neighbourhood: bool = True,
+    with_sheets: bool = True,
 ) -> Agenda:
     """Pairs that would join two groups, then all unplaced images, the most wanted ones first. The switches
     are for ablations: do not join; do not prefer images that find their group soon; go by an image's own
-    doubt instead of its neighbourhood's."""
+    doubt instead of its neighbourhood's. Joins that are on a sheet come after those that are on none."""
     known = snapshot.known
     by_frozen = snapshot.membership
     images = candidates(snapshot.images, known, rng) if by_frozen is None else by_frozen.images
@@ -54,14 +59,53 @@ def plan(
         return Agenda(joins, unplaced)
     if by_frozen is None:
         by_frozen = by_trained
-    wanted = _doubt(by_trained, by_frozen, unplaced, soon, neighbourhood)
-    in_doubt = np.argsort(-wanted, kind="stable")[: WIDEN * n]  # rows of unplaced
-    wanted = wanted[in_doubt]
+    doubt = _doubt(by_trained, by_frozen, unplaced, soon, neighbourhood)
+    in_doubt = np.argsort(-doubt, kind="stable")[: WIDEN * n]  # rows of unplaced
+    wanted = doubt[in_doubt]
     candidate = unplaced[in_doubt]
     first = candidate[best_per_cluster(snapshot.vectors[candidate], wanted, min(n, len(candidate)), rng)]
+    planned = sheets.none()
+    if with_sheets:
+        planned = _sheets(snapshot, by_trained, by_frozen, unplaced, doubt, first, joins, rng)
+        first = _in_front(first[~np.isin(first, planned)], first)
+        alone_joins = np.flatnonzero(~sheets.has(planned, known, joins))
+        joins = joins[_in_front(alone_joins, np.arange(len(joins)))]
     beside = _beside(snapshot, by_trained, by_frozen, first)
     order = _in_front(first, unplaced)
-    return Agenda(joins, order, beside, _nearest_groups(snapshot, order, AHEAD * n, rng))
+    near = _nearest_groups(snapshot, order, AHEAD * n, rng)
+    return Agenda(joins, order, beside, near, planned)
+
+
+def _sheets(
+    snapshot: Snapshot,
+    trained: Membership,
+    frozen: Membership,
+    unplaced: Ids,
+    wanted: Floats,
+    first: Ids,
+    joins: Pairs,
+    rng: Generator,
+) -> Ids:
+    """Sheets of the ``first`` images, and of other wanted ones that differ, beside their likeliest group."""
+    rows = np.flatnonzero(wanted >= WORTH * wanted[np.isin(unplaced, first)].mean())
+    count = min(TILES * len(trained.groups), len(rows))
+    rows = rows[np.argsort(-wanted[rows], kind="stable")[: WIDEN * count]]
+    rows = rows[best_per_cluster(snapshot.vectors[unplaced[rows]], wanted[rows], count, rng)]
+    rows = np.concatenate([rows[~np.isin(unplaced[rows], first)], np.flatnonzero(np.isin(unplaced, first))])
+    share = _open_share(snapshot, trained, frozen, unplaced[rows])
+    return sheets.plan(snapshot, share, trained.groups, unplaced[rows], wanted[rows], joins)
+
+
+def _open_share(snapshot: Snapshot, trained: Membership, frozen: Membership, images: Ids) -> Floats:
+    """(images, groups): the mean share by both spaces; −1 for an image's own group and what refused it."""
+    known = snapshot.known
+    rows = np.searchsorted(trained.images, images)
+    share = (trained.share[rows] + frozen.share[rows]) / 2
+    share[trained.groups[None, :] == known.group[images][:, None]] = -1
+    for row in np.flatnonzero(known.has_relations(images)).tolist():
+        refused = known.linked_to(int(images[row]))[0]
+        share[row, np.isin(trained.groups, refused)] = -1
+    return np.asarray(share)
 
 
 def _in_front(first: Ids, every: Ids) -> Ids:
@@ -200,6 +244,33 @@ def pick(snapshot: Snapshot, agenda: Agenda, n: int, rng: Generator) -> Pairs:
     return Pairs.from_list(picked)[:n]
 
 
+def sheet(snapshot: Snapshot, agenda: Agenda, n: int, rng: Generator) -> Sheet:
+    """The next sheet, of at most n tiles: of a group, if it pays, else of the next pairs."""
+    size = sheets.group_size(snapshot, n)
+    of_group = _of_group(snapshot, agenda, size) if size else Pairs.none()
+    if len(of_group):
+        return Sheet(of_group, np.full(len(of_group), Verdict.SIMILAR, dtype=np.int64))
+    size = sheets.pairs_size(snapshot, n)
+    return sheets.of_pairs(snapshot, pick(snapshot, agenda, size, rng) if size else Pairs.none())
+
+
+def _of_group(snapshot: Snapshot, agenda: Agenda, n: int) -> Pairs:
+    """The next sheet of a group; none before what the plan wants and no such sheet has is asked: joins, and
+    the first images of the plan. These are the hard ones: no sheet of a group would ever ask about them."""
+    known = snapshot.known
+    first = agenda.images[: len(agenda.beside)]
+    first = first[~np.isin(first, agenda.sheets) & (known.sizes[known.group[first]] == 1)]
+    first = first[~np.isin(first, np.concatenate([snapshot.pending.a, snapshot.pending.b]))]
+    if any(sheets.refusals(known, image) < TRIES for image in first.tolist()):
+        return Pairs.none()
+    joins = agenda.pairs[known.of(agenda.pairs) == UNKNOWN]
+    pending = set(snapshot.pending)
+    joins = Pairs.from_list(pair for pair in joins if pair not in pending)
+    if not sheets.has(agenda.sheets, known, joins).all():
+        return Pairs.none()
+    return sheets.pick(snapshot, agenda, n, TRIES)
+
+
 def _next_try(snapshot: Snapshot, image: int, new: Ids, near: Ids, beside: Ids, planned: Ids) -> Pair | None:
     """The image and its next partner; None when it was tried with enough groups. The partner is the first one
     ``beside`` it in the plan that it was not tried with; or the nearest image of all, if that is one of the
@@ -251,4 +322,4 @@ def _without_pending(agenda: Agenda, known: Known, pending: Pairs) -> Agenda:
     left = ~np.isin(agenda.images, ids[placed])
     beside = agenda.beside[left[: len(agenda.beside)]]
     near = agenda.near[left[: len(agenda.near)]]
-    return Agenda(pairs, agenda.images[left], beside, near, agenda.lean)
+    return Agenda(pairs, agenda.images[left], beside, near, agenda.sheets, agenda.lean)

@@ -59,14 +59,18 @@ def predict(
         rows = free[start : start + BLOCK]
         found = nearest(known, np.arange(len(voters)), np.asarray(vectors[images[rows]]), NEAREST)
         release(vectors)
-        answer.column[rows], answer.score[rows] = _vote(classes[found.ids], found.scores, cutoff)
+        voted = _vote(classes[found.ids], found.scores, cutoff)
+        answer.column[rows] = voted.column
+        answer.score[rows] = voted.score
         done += len(rows)
         progress(done, len(images))
     for row in np.flatnonzero(restricted).tolist():  # few: each of them has an answer
         scores = known @ vectors[images[row]]
         scores[np.isin(classes, apart[int(images[row])])] = -np.inf
         near = np.argsort(-scores, kind="stable")[None, :NEAREST]
-        answer.column[[row]], answer.score[[row]] = _vote(classes[near], scores[near], cutoff)
+        voted = _vote(classes[near], scores[near], cutoff)
+        answer.column[row] = voted.column[0]
+        answer.score[row] = voted.score[0]
         done += 1
         progress(done, len(images))
     return answer
@@ -89,7 +93,7 @@ def _exemplars(settled: Ids, column: Ids) -> tuple[Ids, Ids]:
     return settled[rows], column[rows]
 
 
-def _vote(classes: Ids, scores: Floats, cutoff: float) -> tuple[Ids, Floats]:
+def _vote(classes: Ids, scores: Floats, cutoff: float) -> Prediction:
     """The class with the most weight among the voters of each image, both (m, k), and its probability."""
     weights = np.exp(scores / SPREAD)  # 0 for a voter that is ruled out
     same: NDArray[np.bool_] = classes[:, :, None] == classes[:, None, :]
@@ -101,4 +105,4 @@ def _vote(classes: Ids, scores: Floats, cutoff: float) -> tuple[Ids, Floats]:
     beyond = np.inf if math.isnan(cutoff) else scores[:, 0].clip(-1, 1) - cutoff
     near_enough = 1 / (1 + np.exp(-beyond / SLOPE))
     found = np.where(total > 0, classes[rows, best], NO_CLASS)
-    return found, np.where(total > 0, share * near_enough, 0)
+    return Prediction(found, np.where(total > 0, share * near_enough, 0))

@@ -8,9 +8,9 @@ never listed one by one: relations are groups of images that are all similar, an
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,6 +125,23 @@ class Relations:
     def set_aside_with(self, image: int) -> Ids:
         """The images whose pair with this one is unsure or contradicted."""
         return np.asarray(self.set_aside[[image]].indices, dtype=np.int64)
+
+    def without(self, images: Ids) -> Self:
+        """What would be known if nobody had spoken of these images: a group keeps its other members and its
+        links. Unsure pairs are left out."""
+        others = np.setdiff1d(np.arange(len(self)), images)
+        named = np.full(len(self), -1, dtype=np.int64)  # the new name of each group, −1 if nobody is left
+        named[self.group[others[::-1]]] = others[::-1]  # the smallest comes last, and stays
+        group = np.arange(len(self))
+        group[others] = named[self.group[others]]
+        links = coo_array(self.links)
+        rows = named[links.row]
+        columns = named[links.col]
+        left = (rows >= 0) & (columns >= 0)
+        kept = coo_array((links.data[left], (rows[left], columns[left])), shape=links.shape)
+        return replace(
+            self, group=group, links=csr_array(kept), set_aside=csr_array(links.shape, dtype=np.int8)
+        )
 
     def count(self, verdict: Verdict) -> int:
         """The number of pairs with this verdict, answered and implied together."""

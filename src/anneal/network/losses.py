@@ -2,6 +2,8 @@
 
 ``s`` is the (m, m) matrix of cosine similarities of the batch. ``known`` is the (m, m) matrix of verdicts
 (``Relations.among``). The diagonal does not count. A pair (i, j) counts at [i, j] and at [j, i].
+
+Both may be (m, k) instead, the batch beside k other images. Then pairs of an image with itself are UNKNOWN.
 """
 
 from collections.abc import Callable
@@ -59,8 +61,10 @@ LOSSES: dict[str, Loss] = {"contrastive": contrastive, "ntxent": ntxent, "mix": 
 
 
 def _masks(known: Tensor) -> tuple[Tensor, Tensor]:
-    off_diagonal = ~torch.eye(len(known), dtype=torch.bool, device=known.device)
-    return (known == Verdict.SIMILAR) & off_diagonal, (known == Verdict.DISSIMILAR) & off_diagonal
+    counts = torch.ones_like(known, dtype=torch.bool)
+    if known.shape[0] == known.shape[1]:
+        counts.fill_diagonal_(False)
+    return (known == Verdict.SIMILAR) & counts, (known == Verdict.DISSIMILAR) & counts
 
 
 def _balanced(near: Tensor, similar: Tensor, far: Tensor, dissimilar: Tensor) -> Tensor:

@@ -27,11 +27,6 @@ NARROWEST = 256  # principal components: fewer may miss what training needs
 MODEL_FILES = ("model.safetensors", "model.json")  # what ``save`` writes: the weights and their description
 
 
-def searched(depth: Depth) -> Space:
-    """The space in which retrieval compares images. Depth ``full`` drops the head, as in the paper."""
-    return "backbone" if depth == "full" else "head"
-
-
 @dataclass(frozen=True)
 class Shape:
     """Sizes of the trained layers. The projection head's two widths are the paper's."""
@@ -39,6 +34,7 @@ class Shape:
     hidden: int = 512
     out: int = 256
     anchored: bool = True  # start at the frozen geometry, not at random (depth head only)
+    dropped: bool = False  # retrieval drops the head, as in the paper; with depth full it always does
     classifier: tuple[int, int] = (64, 32)  # small, because it is evaluated on every pair of the archive
 
 
@@ -68,6 +64,11 @@ class Encoder(nn.Module):
         if self.anchored:
             self.register_buffer("centre", torch.zeros(dim))
             self.register_buffer("components", torch.zeros(dim, shape.out))
+
+    @property
+    def space(self) -> Space:
+        """Where retrieval compares images."""
+        return "backbone" if self.shape.dropped or self.depth == "full" else "head"
 
     @property
     def first_layer(self) -> nn.Linear:
@@ -111,8 +112,8 @@ class Encoder(nn.Module):
 def narrowed(encoder: Encoder) -> tuple[Encoder, Tensor] | None:
     """A twin of an anchored encoder that is cheaper to train: its input is the standardised features on a
     (dim, out) orthonormal basis, which is returned with it. The basis spans what the anchor sees. None if the
-    features are not much wider than that, or if the anchor sees too little of them."""
-    if not encoder.anchored or encoder.shape.out < NARROWEST or encoder.dim <= 2 * encoder.shape.out:
+    features are less than twice as wide, or if the anchor sees too little of them."""
+    if not encoder.anchored or encoder.shape.out < NARROWEST or encoder.dim < 2 * encoder.shape.out:
         return None
     basis = torch.linalg.qr(encoder.components / encoder.std[:, None]).Q  # (dim, out)
     twin = deepcopy(encoder)
@@ -191,7 +192,8 @@ def _parts(backbone: Backbone, depth: Depth) -> tuple[nn.Module, nn.Module]:
 
 def save(folder: Path, encoder: Encoder, about: dict[str, Any]) -> None:
     """Write ``MODEL_FILES``. The JSON comes last: if it exists, both files are complete."""
-    weights_file, about_file = (folder / name for name in MODEL_FILES)
+    weights_file = folder / MODEL_FILES[0]
+    about_file = folder / MODEL_FILES[1]
     weights = {name: weight.cpu().contiguous() for name, weight in encoder.state_dict().items()}
     with replacing(weights_file) as out:
         out.write(safetensors.save(weights))
@@ -201,7 +203,8 @@ def save(folder: Path, encoder: Encoder, about: dict[str, Any]) -> None:
 
 def load(folder: Path, backbone: Backbone) -> Encoder:
     """The encoder that ``save`` wrote, in evaluation mode, on the backbone's device."""
-    weights_file, about_file = (folder / name for name in MODEL_FILES)
+    weights_file = folder / MODEL_FILES[0]
+    about_file = folder / MODEL_FILES[1]
     try:
         about = json.loads(about_file.read_text(encoding="utf-8"))
         weights = safetensors.load_file(weights_file)

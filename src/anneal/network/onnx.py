@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from anneal.errors import AnnealError
 from anneal.files import replacing
 from anneal.network.backbones import Backbone
-from anneal.network.model import Depth, Encoder, frozen, searched
+from anneal.network.model import Depth, Encoder, frozen
 from anneal.pairs import Floats
 
 TOLERANCE = 1e-3  # of the largest value: an export whose output differs more from torch's is not used
@@ -48,7 +48,7 @@ class Session:
         return _opened, (self.model,)
 
     def __call__(self, images: NDArray[np.uint8], views: int) -> Floats:
-        """(m, px, px, 3) → (m, …): the mean over so many quarter turns."""
+        """(m, px, px, 3) → (m, …): the mean over this number of quarter turns."""
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
             return np.stack(list(pool.map(lambda image: self._one(image, views), images)))
 
@@ -156,7 +156,6 @@ class _ToVectors(nn.Module):
         self.from_pixels = _FromPixels(backbone, depth)
         self.encoder = encoder
         self.views = views if depth == "head" else 1
-        self.space = searched(depth)
 
     def forward(self, pixels: Tensor) -> Any:
         turned = [torch.rot90(pixels, turn, (1, 2)) for turn in range(self.views)]
@@ -164,7 +163,7 @@ class _ToVectors(nn.Module):
         if self.encoder is None:
             return F.normalize(rows, dim=1)
         features, projected = self.encoder(rows)
-        return F.normalize(features if self.space == "backbone" else projected, dim=1)
+        return F.normalize(features if self.encoder.space == "backbone" else projected, dim=1)
 
 
 @contextmanager

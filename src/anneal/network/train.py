@@ -15,10 +15,10 @@ from anneal.errors import UsageError
 from anneal.files import gather, release
 from anneal.method.relations import Relations
 from anneal.network import processes
-from anneal.network.backbones import Backbone
+from anneal.network.backbones import Backbone, trains_in_half
 from anneal.network.encode import prepare
 from anneal.network.losses import LOSSES, anchor_loss, pair_bce
-from anneal.network.model import Depth, Encoder, PairClassifier, Shape, narrowed, searched, trainable, widen
+from anneal.network.model import Depth, Encoder, PairClassifier, Shape, narrowed, trainable, widen
 from anneal.pairs import Floats, Ids, Verdict
 from anneal.watch import Progress, silent
 
@@ -180,7 +180,7 @@ def _fit(
             encoder.load_state_dict(task.start.state_dict())
         elif depth == "head":
             encoder.settle(torch.from_numpy(gather(stored, task.images)).to(device))
-        compared_dim = dim if searched(depth) == "backbone" else shape.out
+        compared_dim = dim if encoder.space == "backbone" else shape.out
         classifier = None
         if task.pair_classifier:
             classifier = PairClassifier(compared_dim, shape.classifier).to(device)
@@ -188,10 +188,10 @@ def _fit(
         steps = _draw(task, encoder.anchored, rng)
         twin = narrowed(encoder) if task.settings.narrow else None
         trained = Fitted(encoder if twin is None else twin[0], classifier, softmax)
-        if twin is None:
-            read = _as_stored(encoder, backbone, stored)
+        if encoder.anchored:
+            read = _at_once(encoder, None if twin is None else twin[1], backbone, stored, steps)
         else:
-            read = _narrow(encoder, twin[1], backbone, stored, steps)
+            read = _as_stored(backbone, stored)
         if processes.rank():
             torch.manual_seed(seed + processes.rank())  # each process has noise of its own
         losses = _train(trained, read, steps, task, rng, device, progress)
@@ -220,11 +220,12 @@ def _train(
     optimizer = torch.optim.AdamW(
         parts.parameters(), betas=settings.betas, weight_decay=settings.weight_decay, fused=True
     )
+    half = trains_in_half(device, encoder.depth)
     losses: list[Tensor] = []
     for step, (taught, others) in enumerate(steps):  # (m,), (a,)
         m = len(taught)
         x, anchor = read(processes.share(np.concatenate([taught, others])))
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        with torch.autocast(device.type, torch.bfloat16, enabled=half):
             features, z_shown = encoder(x, settings.noise, anchor)  # (m + a, dim), (m + a, out)
         z_shown = processes.gather(z_shown.float())
         z = z_shown[:m]  # (m, out)
@@ -235,7 +236,7 @@ def _train(
         if networks.classifier is not None:
             i, j, similar = _known_pairs(verdicts, settings.classified, rng, device)  # (p,) each
             compared = z
-            if searched(encoder.depth) == "backbone":
+            if encoder.space == "backbone":
                 compared = F.normalize(processes.gather(features.float()), dim=1)
             bce = pair_bce(networks.classifier(compared, i, j), similar)
             loss = (1 - settings.gamma) * loss + settings.gamma * bce
@@ -268,29 +269,27 @@ def _draw(task: _Task, anchored: bool, rng: np.random.Generator) -> list[Step]:
     return steps
 
 
-def _as_stored(encoder: Encoder, backbone: Backbone, stored: NDArray[Any]) -> Read:
+def _as_stored(backbone: Backbone, stored: NDArray[Any]) -> Read:
     """Read the rows of a batch when they are needed."""
-
-    def read(shown: Ids) -> tuple[Tensor, Tensor | None]:
-        x = prepare(stored[shown], backbone).to(backbone.device)
-        return x, encoder.anchor(x) if encoder.anchored else None
-
-    return read
+    return lambda shown: (prepare(stored[shown], backbone), None)
 
 
 @torch.no_grad()
-def _narrow(
-    encoder: Encoder, basis: Tensor, backbone: Backbone, stored: NDArray[Any], steps: list[Step]
+def _at_once(
+    encoder: Encoder, basis: Tensor | None, backbone: Backbone, stored: NDArray[Any], steps: list[Step]
 ) -> Read:
-    """Read the rows of all steps at once, in the order they have on disk, and keep what the encoder's twin
-    takes: at most steps × batch rows, whatever the size of the archive."""
+    """Read the rows of all steps at once, in the order they have on disk, and keep what an anchored encoder
+    takes, or its narrow twin on this ``basis``: at most steps × batch rows, whatever the archive's size."""
     ids = np.unique(np.concatenate([part for step in steps for part in step]))
-    x = torch.empty(len(ids), basis.shape[1], device=backbone.device)
+    width = encoder.dim if basis is None else basis.shape[1]
+    x = torch.empty(len(ids), width, device=backbone.device)
     anchors = torch.empty(len(ids), encoder.shape.out, device=backbone.device)
     for i in range(0, len(ids), BLOCK):
-        features = prepare(stored[ids[i : i + BLOCK]], backbone).to(backbone.device)
-        x[i : i + BLOCK] = (features - encoder.mean) / encoder.std @ basis
+        features = prepare(stored[ids[i : i + BLOCK]], backbone)
         anchors[i : i + BLOCK] = encoder.anchor(features)
+        if basis is not None:
+            features = (features - encoder.mean) / encoder.std @ basis
+        x[i : i + BLOCK] = features
         release(stored)
 
     def read(shown: Ids) -> tuple[Tensor, Tensor]:

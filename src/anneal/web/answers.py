@@ -2,28 +2,29 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Body, HTTPException, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from anneal.campaign import heldout, progress
+from anneal.campaign import guidance, heldout, progress, tuning
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.evidence import answers_of
 from anneal.campaign.heldout import Model
-from anneal.campaign.questions import LEASE, take
+from anneal.campaign.questions import LEASE, prototypes, take
+from anneal.campaign.recheck import reason
 from anneal.campaign.store import Row
 from anneal.errors import AnnealError, UsageError
-from anneal.files import printable
-from anneal.method.estimate import Estimate
 from anneal.method.mining import pairwise
+from anneal.names import printable
 from anneal.pairs import UNKNOWN, Pair, Verdict
+from anneal.settings import MOST_TILES
 from anneal.web.bounds import ImageId, Key, Milliseconds, Name, Number, RowId, Text
 from anneal.web.desk import Desk, Json, SharedDesk
 
 AHEAD = 3  # questions that a page may load ahead: each is chosen by the answers before it
-VAGUE = 0.8  # an interval as wide as this says nothing and is not shown
+EXAMPLES = 3  # members of a group beside the prototype of a sheet
 SIGNS = {int(Verdict.SIMILAR): 1, int(Verdict.DISSIMILAR): -1}
 WORDS: dict[int, str] = {UNKNOWN: "none"} | {int(verdict): verdict.name.lower() for verdict in Verdict}
 NUMBERS = {word: number for number, word in WORDS.items()}
@@ -49,6 +50,8 @@ class Answer(Event):
     verdict: Word
     asked: Milliseconds | None = None  # since 1970
     looked: Number | None = None  # milliseconds
+    sheet: Name | None = None  # this and the guess are as the question says
+    guess: Word | None = None
 
 
 class Undo(Event):
@@ -130,12 +133,65 @@ def update(desk: SharedDesk) -> Json:
         return progress.archive(desk.campaign)
 
 
+@router.post("/api/learn", status_code=202)
+def learn(desk: SharedDesk) -> Json:
+    """Ask the machine to learn now, before the round is over."""
+    with desk.lock:
+        refusal = progress.refusal_to_learn(desk.campaign)
+        if refusal:
+            raise HTTPException(409, refusal)
+        desk.campaign.store.set(learn_wanted=True)
+        return progress.machine(desk.campaign)
+
+
+@router.get("/api/finetune")
+def tuning_state(desk: SharedDesk) -> Json:
+    """Whether the network is being fine-tuned or could be, and what came of it last."""
+    with desk.lock:
+        return {**tuning.state(desk.campaign), "machine": progress.machine(desk.campaign)}
+
+
+@router.post("/api/finetune", status_code=202)
+def finetune(desk: SharedDesk) -> Json:
+    """Ask the machine to fine-tune the last stage of the network."""
+    with desk.lock:
+        try:
+            tuning.request(desk.campaign, tuning.PARTS[0])
+        except UsageError as error:
+            raise HTTPException(409, str(error)) from None
+        return tuning.state(desk.campaign)
+
+
+@router.delete("/api/finetune", status_code=202)
+def stop_tuning(desk: SharedDesk) -> Json:
+    """Ask the machine to stop fine-tuning: the campaign stays as it was."""
+    with desk.lock:
+        tuning.stop(desk.campaign)
+        return tuning.state(desk.campaign)
+
+
+@router.put("/api/stop")
+def stop(desk: SharedDesk, below: Annotated[float, Body(embed=True, ge=0, le=100)]) -> Json | None:
+    """Set the gain in P@5 by 50 answers, in points, below which the advice is to stop."""
+    with desk.lock:
+        guidance.set_stop_below(desk.campaign, below)
+        return desk.advice()
+
+
 @router.put("/api/criterion")
 def criterion(desk: SharedDesk, text: Annotated[Text, Body(embed=True)]) -> dict[str, str]:
     """Say what counts as similar."""
     with desk.lock:
         desk.campaign.store.set(criterion=text.strip())
     return {"criterion": text.strip()}
+
+
+@router.put("/api/sheets")
+def sheets(desk: SharedDesk, on: Annotated[bool, Body(embed=True)]) -> dict[str, bool]:
+    """Let sheets of many images be asked, or only single pairs."""
+    with desk.lock:
+        desk.campaign.store.set(sheets=(desk.campaign.settings.sheets or MOST_TILES) if on else 0)
+    return {"on": on}
 
 
 def _state(desk: Desk, annotator: str, holder: str) -> Json:
@@ -149,6 +205,7 @@ def _state(desk: Desk, annotator: str, holder: str) -> Json:
         "campaign": campaign.folder.resolve().name,
         "id": campaign.id,
         "criterion": campaign.store.setting("criterion", ""),
+        "sheets": progress.sheets(campaign),
         "images": standing["images"],
         "archive": progress.archive(campaign),
         "share": standing.pop("share"),
@@ -163,28 +220,68 @@ def _state(desk: Desk, annotator: str, holder: str) -> Json:
 def _take(desk: Desk, annotator: str, holder: str, n: int, shown: list[Pair]) -> list[Json]:
     questions = take(desk.campaign, annotator, holder, min(n, AHEAD), shown)
     log = desk.campaign.log()
-    again = [{"again": True} if log.is_doubted(one.pair) else {} for one in questions]
-    return [{"a": one.pair[0], "b": one.pair[1], **more} for one, more in zip(questions, again, strict=True)]
+    sheets = {sheet: _sheet(desk, sheet, prototype) for sheet, prototype in prototypes(questions).items()}
+    asked: list[Json] = []
+    for one in questions:
+        why = reason(log, one.pair, annotator)
+        question: Json = {"a": one.pair[0], "b": one.pair[1]}
+        if why:
+            question["again"] = why
+        if one.sheet in sheets:
+            question |= {**sheets[one.sheet], "guess": WORDS[one.guess or Verdict.SIMILAR]}
+        asked.append(question)
+    return asked
+
+
+def _sheet(desk: Desk, sheet: str, prototype: int | None) -> Json:
+    """What the page needs to know of a sheet: its prototype, if it has one, and others of that group."""
+    if prototype is None:
+        return {"sheet": sheet}
+    known = desk.campaign.known()
+    members = known.members[known.group[known.members] == known.group[prototype]]
+    others = members[members != prototype][:EXAMPLES]
+    return {"sheet": sheet, "prototype": prototype, "examples": others.tolist()}
 
 
 def _carry_out(campaign: Campaign, event: Answer | Undo | Correction, by: str) -> Json:
     """What came of one event, or why it can never be carried out. Any other error is raised: then the page
     keeps the event and sends it again."""
     pair: Pair | None
+    more: Json = {}
     try:
         if isinstance(event, Undo):
             pair = campaign.undo(by, key=event.key, undoes=event.undoes)
+            more = _undone(campaign, event)
         elif isinstance(event, Correction):
             pair = campaign.correct(event.of, NUMBERS[event.verdict], by, key=event.key)
         else:
             pair = (event.a, event.b)
             asked = None if event.asked is None else event.asked / 1000
-            verdict = NUMBERS[event.verdict]
-            campaign.answer(*pair, verdict, by, key=event.key, asked=asked, looked=event.looked)
+            number = NUMBERS[event.verdict]
+            guess = None if event.guess is None else NUMBERS[event.guess]
+            campaign.answer(
+                *pair,
+                number,
+                by,
+                key=event.key,
+                asked=asked,
+                looked=event.looked,
+                sheet=event.sheet,
+                guess=guess,
+            )
     except UsageError as error:
         return {"key": event.key, "error": str(error)}
     a, b = pair or (None, None)
-    return {"key": event.key, "a": a, "b": b, "verdict": "none" if isinstance(event, Undo) else event.verdict}
+    verdict = "none" if isinstance(event, Undo) else event.verdict
+    return {"key": event.key, "a": a, "b": b, "verdict": verdict, **more}
+
+
+def _undone(campaign: Campaign, event: Undo) -> Json:
+    """The verdict that an undo took back, as ``was``; nothing if there was none."""
+    log = campaign.log()
+    undo = log.sent(event.key)
+    act = None if undo is None or undo.undoes is None else log.row(undo.undoes)
+    return {} if act is None or act.verdict == UNKNOWN else {"was": WORDS[act.verdict]}
 
 
 @router.get("/api/answers")
@@ -241,6 +338,8 @@ def how_good(desk: SharedDesk) -> Json:
         return {
             "models": [_model(model, answered > 0) for model in desk.models()],
             "heldout": answered,
+            "standing": asdict(progress.standing(campaign)),
+            "machine": progress.machine(campaign),
             "advice": desk.advice(),
             "serving": campaign.rounds.serving,
             "refusal": heldout.refusal(campaign),
@@ -279,14 +378,8 @@ def _rows(desk: Desk, rows: Sequence[Row]) -> list[Json]:
 
 def _model(model: Model, measured: bool) -> Json:
     cost = {name: getattr(model, name) for name in ("round", "answers", "bits", "minutes")}
-    p5 = _interval(("p5", "low", "high"), model.p5 if measured else None)
-    names = ("precision", "precision_low", "precision_high")
-    return {**cost, **p5, **_interval(names, model.precision if measured else None)}
-
-
-def _interval(names: tuple[str, str, str], estimate: Estimate | None) -> dict[str, float | None]:
-    """Value, low and high under these names; None where there is no estimate or it is too vague."""
-    if estimate is None or estimate.high - estimate.low > VAGUE:
-        return dict.fromkeys(names)
-    values = (estimate.value, estimate.low, estimate.high)
-    return {name: round(value, 4) for name, value in zip(names, values, strict=True)}
+    shown: dict[str, float | None] = {"p5": None, "low": None, "high": None}
+    if measured and not guidance.is_vague(model.p5):
+        value, low, high = astuple(model.p5)
+        shown = {"p5": round(value, 4), "low": round(low, 4), "high": round(high, 4)}
+    return {**cost, **shown}

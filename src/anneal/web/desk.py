@@ -3,11 +3,12 @@
 import asyncio
 import math
 import threading
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import Depends, HTTPException, Request
 
-from anneal.campaign import heldout
+from anneal.campaign import guidance, heldout
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.groups import Classes, to_classify
 from anneal.campaign.heldout import Model
@@ -41,10 +42,8 @@ class Desk:
 
     def cutoff(self, model: int) -> float | None:
         """The similarity from which this model calls a pair similar; None for the frozen features."""
-        for record in self.campaign.rounds.records():
-            if record.number == model and not math.isnan(record.cutoff):
-                return round(record.cutoff, 4)
-        return None
+        cutoff = self.campaign.rounds.cutoff(model)
+        return None if math.isnan(cutoff) else round(cutoff, 4)
 
     def models(self) -> list[Model]:
         """How good each model is, estimated again only after a new model or a change of held-out answers."""
@@ -67,11 +66,13 @@ class Desk:
         return found
 
     def advice(self) -> Json | None:
-        """Whether to stop, and why; None without held-out questions. The estimates may take a while."""
+        """How far the campaign is and whether to stop; None without held-out questions. The estimates may
+        take a while."""
         if not self.campaign.settings.heldout:
             return None
-        stop, text = heldout.advice(self.campaign, self.models())
-        return {"stop": stop, "text": text}
+        models = self.models()
+        with self.campaign.transaction():  # inside it nothing is read twice
+            return asdict(guidance.guide(self.campaign, models))
 
 
 async def _desk(request: Request) -> Desk:

@@ -12,9 +12,9 @@ from anneal.campaign import groups
 from anneal.campaign.groups import Class, Classes
 from anneal.export import geo, tables
 from anneal.export.groups import GROUPS, group_rows
-from anneal.export.images import FOOTPRINTS, Catalogue, footprint_rows
-from anneal.files import printable
+from anneal.export.images import CLASSES, Catalogue, footprint_rows
 from anneal.method.predict import NO_CLASS
+from anneal.names import printable
 from anneal.pairs import Ids
 from anneal.web.bounds import ImageId, ManyIds, Name, Number, Text
 from anneal.web.desk import Desk, Json, SharedDesk
@@ -188,7 +188,7 @@ def _features(catalogue: Catalogue, images: list[int]) -> Iterator[Json]:
     for block in footprint_rows(catalogue, images):
         for row, footprint in enumerate(block["footprint"]):
             if len(footprint) > 2:
-                yield geo.feature(footprint, {name: block[name][row] for name in FOOTPRINTS})
+                yield geo.feature(footprint, {name: block[name][row] for name in CLASSES})
 
 
 def _chosen(desk: Desk, ids: str) -> list[int]:

@@ -17,7 +17,7 @@ from anneal.archive.thumbnails import jpeg
 from anneal.campaign import progress, store
 from anneal.campaign.rounds import FROZEN
 from anneal.errors import ArchiveError, UsageError
-from anneal.files import printable
+from anneal.names import printable
 from anneal.pairs import Floats
 from anneal.search import nearest_images, refined
 from anneal.web.bounds import LARGEST, ManyIds, Name, Number, Text

@@ -11,12 +11,15 @@ from pathlib import Path
 from urllib.parse import quote
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from anneal.campaign.campaign import Campaign
 from anneal.errors import UsageError
 from anneal.web.access import LOOPBACK
 from anneal.web.app import create
 from anneal.web.machine import keep_running
+from anneal.web.making import LINGER, Front
+from anneal.web.making import Making as Making
 from anneal.web.sockets import BoundedProtocol
 
 
@@ -29,7 +32,7 @@ class Certificate:
 
 
 def serve(
-    campaign: Campaign,
+    campaign: Campaign | Making,
     host: str,
     port: int,
     token: str,
@@ -37,10 +40,11 @@ def serve(
     certificate: Certificate | None = None,
 ) -> None:
     """Serve until ctrl-c. ``ready`` gets the address. Other machines need a token: where none is given, one
-    is made, and only the address has it."""
+    is made, and only the address has it. A campaign that is still to be made is served when it is."""
     if host not in LOOPBACK and not token:
         token = secrets.token_urlsafe(16)
-    server = server_of(campaign, token, certificate)
+    app = Front(campaign, token) if isinstance(campaign, Making) else create(campaign, token)
+    server = _server(app, certificate)
     try:
         bound = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
@@ -51,8 +55,18 @@ def serve(
     # Connections inherit it. Without it the second packet of a reply waits 40 ms for a receipt of the first.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     ending = threading.Event()
-    about = (campaign.folder, ending, campaign.own_strategy)
-    machine = threading.Thread(target=keep_running, args=about, daemon=True)
+
+    def beside() -> None:
+        made = None
+        try:
+            made = _made(campaign, app, token, ending) if isinstance(campaign, Making) else campaign
+        finally:
+            if made is None:  # whatever went wrong, nobody is to wait for ever
+                server.should_exit = True
+        if made is not None:
+            keep_running(made.folder, ending, made.own_strategy)
+
+    machine = threading.Thread(target=beside, daemon=True)
     with bound:
         machine.start()
         try:
@@ -60,13 +74,33 @@ def serve(
             server.run(sockets=[bound])
         finally:
             ending.set()
+            if isinstance(campaign, Making):
+                campaign.stop()
             machine.join()
+    if isinstance(campaign, Making) and campaign.error is not None:
+        raise campaign.error
+
+
+def _made(making: Making, front: ASGIApp, token: str, ending: threading.Event) -> Campaign | None:
+    """The campaign, made and served; None if it was not made. The browser hears why before that."""
+    assert isinstance(front, Front)
+    campaign = making.run(ending)
+    if campaign is None:
+        if making.error is not None:
+            making.is_told.wait(LINGER)
+        return None
+    front.app = create(campaign, token)
+    return campaign
 
 
 def server_of(campaign: Campaign, token: str = "", certificate: Certificate | None = None) -> uvicorn.Server:
     """The server of the page. Its ``run`` takes the sockets."""
+    return _server(create(campaign, token), certificate)
+
+
+def _server(app: ASGIApp, certificate: Certificate | None) -> uvicorn.Server:
     config = uvicorn.Config(
-        create(campaign, token),
+        app,
         log_level="warning",
         access_log=False,
         ws="none",

@@ -1,9 +1,11 @@
 // Starts the page: header, views, dialogs, keys, and polling the server's state.
-import { connection, imageUrl, on, setAnnotator, store, keep } from "./api.js";
-import { $, askText, count, el, enlarge, fill, setText, sleep } from "./dom.js";
-import { actionOf, drawKeys, resetKeys } from "./keys.js";
+import { connection, on, setAnnotator, store, keep } from "./api.js";
+import { $, askText, count, el, fill, setText, sleep } from "./dom.js";
+import { actionOf, openKeys, resetKeys } from "./keys.js";
+import * as large from "./large.js";
 import { discard, heartbeat, openOutbox, setAsideEntries, tryAgain, unsentCount } from "./outbox.js";
 import * as label from "./label.js";
+import * as learn from "./learn.js";
 import * as search from "./search.js";
 import * as groups from "./groups.js";
 import * as review from "./review.js";
@@ -122,23 +124,27 @@ function isNative({ key, target }) {
   return (key === " " && target.closest?.("button, summary")) || (key === "Enter" && target.closest?.("button, summary, a"));
 }
 
+/** The image that has the focus, or the first of the answer that has it, or the one under the pointer. */
 function enlargeAtHand() {
-  const at = document.activeElement?.closest("[data-image]") ?? [...document.querySelectorAll("[data-image]:hover")].at(-1);
-  if (at) enlarge(imageUrl(at.dataset.image), at.dataset.name ?? at.title);
+  const focused = document.activeElement;
+  const at = focused?.closest("[data-image]") ?? focused?.closest("[data-id]")?.querySelector("[data-image]")
+    ?? [...document.querySelectorAll("[data-image]:hover")].at(-1);
+  if (at) large.enlargeAmong(at);
 }
 
 function onKey(event) {
   if (event.defaultPrevented || event.isComposing || $("dialog[open]") || isTyping(event.target) || isNative(event)) return;
   const action = actionOf(event);
-  const act = { help: openHelp, ...(current === "label" ? label.actions : { enlarge: enlargeAtHand }) }[action];
+  const act = { help: openHelp, ...(current === "label" ? {} : { enlarge: enlargeAtHand }), ...views[current]?.actions }[action];
   if (!act) return;
   event.preventDefault();
   if (!event.repeat || REPEATING.test(action)) act(event);
 }
 
 function openHelp() {
-  drawKeys();
+  openKeys();
   $("#help").showModal();
+  $("#help").scrollTop = 0;
 }
 
 // ---- start ----
@@ -154,6 +160,7 @@ function listen() {
   $("#annotator").addEventListener("click", changeAnnotator);
   $("#help-button").addEventListener("click", openHelp);
   $("#reset-keys").addEventListener("click", resetKeys);
+  large.start();
   $(".skip").addEventListener("click", (event) => { event.preventDefault(); $(`#${current || "label"}`).focus(); });
   for (const dialog of document.querySelectorAll("dialog")) {
     dialog.addEventListener("click", (event) => { if (event.target.closest("[data-close]")) dialog.close(); });
@@ -182,6 +189,7 @@ async function main() {
   for (await heartbeat(); !store.state; await heartbeat()) await sleep(1000);
   $("#wait").remove();
   for (const view of Object.values(views)) view.start();
+  learn.start();
   drawBanner();
   drawAside();
   addEventListener("hashchange", route);

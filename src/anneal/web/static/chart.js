@@ -19,13 +19,20 @@ export function ticks(high, wanted, whole = false) {
   return Array.from({ length: Math.ceil(high / step - 1e-9) + 1 }, (_, index) => Number((index * step).toPrecision(12)));
 }
 
-/** points: [{ x, y, low?, high?, name }]; aim: [low, high] or null. */
-export function lineChart({ width, title, xLabel, points, aim = null, whole = false }) {
+/** Where the vertical axis begins: the last of 0, 0.2, 0.6, 0.8 that is below all points and bands. */
+const floorOf = (line) => {
+  const least = Math.min(...line.map((point) => point.low ?? point.y));
+  return [0.8, 0.6, 0.2, 0].find((start) => start <= least) ?? 0;
+};
+
+/** points: [{ x, y, low?, high?, name }]; aim: [low, high] or null; fromData: the vertical axis begins where they do. */
+export function lineChart({ width, title, xLabel, points, aim = null, whole = false, fromData = false }) {
   const line = [...points].sort((one, two) => one.x - two.x);
   const xTicks = ticks(Math.max(...line.map((point) => point.x), 1), Math.max(2, Math.min(8, width / 90)), whole);
   const end = xTicks.at(-1);
   const x = (value) => LEFT + (value / end) * (width - LEFT - RIGHT);
-  const y = (share) => TOP + (1 - share) * (HEIGHT - TOP - BOTTOM);
+  const floor = fromData ? floorOf(line) : 0;
+  const y = (share) => TOP + ((1 - share) / (1 - floor)) * (HEIGHT - TOP - BOTTOM);
   const path = (list, up) => list.map((point, index) => `${index ? "L" : "M"}${x(point.x).toFixed(1)} ${y(up(point)).toFixed(1)}`).join("");
   const first = line[0], last = line.at(-1);
   const chart = svg("svg", { class: "chart", width, height: HEIGHT, viewBox: `0 0 ${width} ${HEIGHT}`, role: "img",
@@ -34,7 +41,7 @@ export function lineChart({ width, title, xLabel, points, aim = null, whole = fa
     chart.append(svg("rect", { class: "aim", x: LEFT, width: width - LEFT - RIGHT, y: y(aim[1]), height: y(aim[0]) - y(aim[1]) }),
       svg("text", { class: "small", x: width - RIGHT + 6, y: y((aim[0] + aim[1]) / 2) + 4 }, "aim"));
   }
-  for (const share of [0, 0.25, 0.5, 0.75, 1]) {
+  for (const share of [0, 1, 2, 3, 4].map((step) => floor + (step * (1 - floor)) / 4)) {
     chart.append(svg("line", { class: "rule", x1: LEFT, x2: width - RIGHT, y1: y(share), y2: y(share) }),
       svg("text", { class: "small", x: LEFT - 8, y: y(share) + 4, "text-anchor": "end" }, percent(share)));
   }

@@ -53,13 +53,6 @@ export function notice(text) {
 
 export const announce = (text) => setText($("#announce"), text);
 
-export function enlarge(source, name) {
-  const dialog = $("#large");
-  Object.assign($("img", dialog), { src: source, alt: name });
-  setText($("#large-name"), name);
-  if (!dialog.open) dialog.showModal();
-}
-
 /** Asks for one line of text; null if that was cancelled. */
 export function askText({ title, label, value }) {
   const dialog = $("#prompt"), input = $("#prompt-input");

@@ -1,6 +1,7 @@
 // The groups view: a row of examples for each group, its name, merge, split off, and its predicted members.
-import { api, imageUrl, store, thumbUrl } from "./api.js";
-import { $, announce, count, el, enlarge, fill, notice, number, percent, setText } from "./dom.js";
+import { api, store, thumbUrl } from "./api.js";
+import { $, announce, count, el, fill, notice, number, percent, setText } from "./dom.js";
+import { enlargeAmong, enlargeOne } from "./large.js";
 import { colourOf, drawMap } from "./map.js";
 
 const PAGE = 20;
@@ -12,7 +13,7 @@ const least = () => Number($("#least").value) / 100;
 
 function thumb({ id, name, score }, inside) {
   const text = score === undefined ? name : `${name}, ${percent(score)} sure`;
-  return el("li", {}, el("button", { type: "button", class: "thumb", title: text, data: { image: id, name }, onclick: () => enlarge(imageUrl(id), name) },
+  return el("li", {}, el("button", { type: "button", class: "thumb", title: text, data: { image: id, name }, onclick: (event) => enlargeAmong(event.currentTarget) },
     el("img", { src: thumbUrl(id), alt: text, loading: "lazy", decoding: "async" })), inside ?? (score === undefined ? null : el("span", { class: "muted" }, percent(score))));
 }
 
@@ -142,7 +143,7 @@ async function reload(focused) {
 
 async function loadMap() {
   const { images, total } = await api(`/api/map?least=${least()}`, { timeout: 120000 }).catch((error) => { notice(error.message); return { images: [], total: 0 }; });
-  drawMap($("#groups-map .box"), images, (id, name) => enlarge(imageUrl(id), name), "Map of the groups");
+  drawMap($("#groups-map .box"), images, enlargeOne, "Map of the groups");
   setText($("#groups-map .muted"), `${number(images.length)} of ${count(total, "image")} with coordinates, each in the colour of its group`);
 }
 

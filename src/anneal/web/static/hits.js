@@ -1,6 +1,7 @@
 // What can be done with search results: select, copy their paths, download them, and show them on a map.
-import { api, imageUrl } from "./api.js";
-import { $, announce, count, el, enlarge, notice, setText } from "./dom.js";
+import { api } from "./api.js";
+import { $, announce, count, el, notice, setText } from "./dom.js";
+import { enlargeOne } from "./large.js";
 import { drawMap } from "./map.js";
 
 const selected = new Set();
@@ -41,7 +42,7 @@ async function drawHits(ids) {
   const { images } = await api(`/api/map?ids=${wanted}`, { timeout: 120000 }).catch(() => ({ images: [] }));
   if (wanted !== mapped) return;
   $("#hits-map").hidden = $("#hits-geojson").hidden = !images.length;
-  drawMap($("#hits-map .box"), images, (id, name) => enlarge(imageUrl(id), name), "Map of the results");
+  drawMap($("#hits-map .box"), images, enlargeOne, "Map of the results");
 }
 
 function selectAll() {

@@ -1,6 +1,6 @@
 // Which key does what: the defaults, the person's own keys (in localStorage), and the table that changes them.
 import { emit, keep } from "./api.js";
-import { $, announce, el, fill } from "./dom.js";
+import { $, el, fill, setText } from "./dom.js";
 
 export const ACTIONS = {
   similar: ["Similar", "ArrowRight", "a", "y"],
@@ -14,6 +14,9 @@ export const ACTIONS = {
   panRight: ["Move right", "Shift+ArrowRight"],
   panUp: ["Move up", "Shift+ArrowUp"],
   panDown: ["Move down", "Shift+ArrowDown"],
+  next: ["Next answer (Review)", "ArrowDown", "j"],
+  previous: ["Previous answer (Review)", "ArrowUp", "k"],
+  withdraw: ["Withdraw an answer (Review)", "Delete"],
   enlarge: ["Enlarge an image (Search, Review)", "e"],
   help: ["Help", "?"],
 };
@@ -24,6 +27,7 @@ const GLYPHS = { ArrowRight: "→", ArrowLeft: "←", ArrowUp: "↑", ArrowDown:
 
 let bound = load();
 let capture = "";         // the action for which the table waits for a key
+let asking = null;        // { action, combo, text }: the key does something else, and the person is asked
 
 function load() {
   let saved = {};
@@ -71,26 +75,30 @@ function bind(action, combo) {
 function unbind(action, combo) {
   change({ ...bound, [action]: bound[action].filter((key) => key !== combo) });
   focusOn(action);
+  say(`${pretty(combo)} no longer means ${ACTIONS[action][0]}`);
 }
 
 export function resetKeys() {
   keep.remove(STORED);
+  asking = null;
   bound = load();
   drawKeys();
   emit("keys");
+  say("All keys are the defaults again");
 }
 
-const focusOn = (action) => $(`#keys [data-action="${action}"] .add`)?.focus();
+const focusOn = (action, button = ".add") => $(`#keys [data-action="${action}"] ${button}`)?.focus();
+const say = (text) => setText($("#keys-status"), text);
 
 function listen(action) {
   const dialog = $("#help"), listening = new AbortController();
   const on = (type, act, capturing = false) => dialog.addEventListener(type, act, { capture: capturing, signal: listening.signal });
-  const finish = (text) => {
+  const finish = (text, button) => {
     listening.abort();
     capture = "";
     drawKeys();
-    focusOn(action);
-    announce(text);
+    focusOn(action, button);
+    say(text);
   };
   const giveUp = () => finish("Nothing changed");
   on("keydown", (event) => {
@@ -99,23 +107,47 @@ function listen(action) {
     const combo = comboOf(event);
     if (!combo || event.repeat) return;
     if (["Escape", "Tab", "Shift+Tab"].includes(combo)) return giveUp();
-    bind(action, combo);
-    finish(`${pretty(combo)} now means ${ACTIONS[action][0]}`);
+    const owner = Object.keys(bound).find((name) => bound[name].includes(combo));
+    if (owner && owner !== action) {
+      const text = `${pretty(combo)} means ${ACTIONS[owner][0]} now.`;
+      asking = { action, combo, text };
+      return finish(text, ".no");
+    }
+    if (!owner) bind(action, combo);
+    finish(`${pretty(combo)} means ${ACTIONS[action][0]}`);
   }, true);
   on("cancel", (event) => event.preventDefault());      // Escape ends the waiting; the dialog stays open
   on("pointerdown", giveUp, true);
   on("close", giveUp);
-  capture = action;
+  [capture, asking] = [action, null];
   drawKeys();
   focusOn(action);
 }
 
-export function drawKeys() {
+/** The key does something else: the person says whether it is to do this instead. */
+function question(action) {
+  const { combo, text } = asking;
+  const answer = (said, then) => () => { asking = null; then(); drawKeys(); focusOn(action); say(said); };
+  return el("span", { class: "asking", role: "group", "aria-label": `Use ${pretty(combo)} for ${ACTIONS[action][0]}?` }, text,
+    el("button", { type: "button", class: "no", onclick: answer("Nothing changed", () => {}) }, "Leave it"),
+    el("button", { type: "button", onclick: answer(`${pretty(combo)} means ${ACTIONS[action][0]}`, () => bind(action, combo)) },
+      "Use ", el("kbd", {}, pretty(combo)), " here instead"));
+}
+
+/** Opened anew: nothing is asked, and nothing was said. */
+export function openKeys() {
+  asking = null;
+  say("");
+  drawKeys();
+}
+
+function drawKeys() {
   fill($("#keys"), $("#keys caption"), ...Object.entries(ACTIONS).map(([action, [label]]) => el("tr", { data: { action } },
     el("th", { scope: "row" }, label),
-    el("td", {}, ...bound[action].map((combo) => el("button", { type: "button", class: "key",
-      "aria-label": `Remove key ${pretty(combo)} from ${label}`, title: "Remove this key", onclick: () => unbind(action, combo) },
-      el("kbd", {}, pretty(combo)), " ×")),
-    el("button", { type: "button", class: "quiet add", "aria-label": `${capture === action ? "Press" : "Add"} a key for ${label}`,
-      onclick: () => listen(action) }, capture === action ? "Press a key…" : "Add key")))));
+    el("td", {}, ...bound[action].map((combo) => el("span", { class: "key" }, el("kbd", {}, pretty(combo)),
+      el("button", { type: "button", class: "quiet", title: "Remove this key", "aria-label": `Remove key ${pretty(combo)} from ${label}`,
+        onclick: () => unbind(action, combo) }, "×"))),
+    asking?.action === action ? question(action)
+      : el("button", { type: "button", class: "quiet add", "aria-label": `${capture === action ? "Press" : "Add"} a key for ${label}`,
+        onclick: () => listen(action) }, capture === action ? "Press a key…" : "Add key")))));
 }

@@ -3,6 +3,7 @@ import { api, connection, imageUrl, on, store } from "./api.js";
 import { Deck } from "./deck.js";
 import { $, announce, askText, count, el, fill, notice, number, percent, setBar, setText } from "./dom.js";
 import { keysOf, pretty } from "./keys.js";
+import { idsOf, sheetKey, sheetWords, showSheet } from "./sheet.js";
 import { poll, put, unsent, want } from "./outbox.js";
 import { zoomable } from "./zoom.js";
 
@@ -25,7 +26,9 @@ function newImage(id, alt) {
   return image;
 }
 
-const imagesOf = (pair) => (pair.images ??= [newImage(pair.a, "Left image"), newImage(pair.b, "Right image")]);
+const imagesOf = (item) => (item.images ??= item.tiles
+  ? idsOf(item).map((id, index) => newImage(id, index ? "Another image of this group" : "The image to compare with"))
+  : [newImage(item.a, "Left image"), newImage(item.b, "Right image")]);
 
 /** Loads the shown pair and the next ones, a few at a time, so that answers do not wait behind images. */
 function pump() {
@@ -69,12 +72,15 @@ function afterPaint(then) {
 
 function mount() {
   const pair = deck.shown;
-  const [one, two] = pair ? imagesOf(pair) : [];
+  const isSheet = Boolean(pair?.tiles);
+  if (isSheet !== !$("#sheet").hidden || isSheet) showSheet(isSheet && pair.ready ? pair : null);
+  const [one, two] = pair && !isSheet ? imagesOf(pair) : [];
   if (left.firstChild !== (one ?? null)) fill(left, one);
   if (right.firstChild !== (two ?? null)) fill(right, two);
   stage.classList.toggle("loading", Boolean(pair) && !pair.ready);
   for (const button of document.querySelectorAll("#label [data-verdict]")) {
     button.setAttribute("aria-disabled", String(!pair?.ready));
+    button.classList.toggle("was", pair?.undone === button.dataset.verdict);
   }
 }
 
@@ -83,8 +89,9 @@ function show(event) {
   const pair = deck.shown;
   zoom.reset();
   mount();
-  setText($("#question"), pair?.again ? "Once more, to be sure: are these two similar?" : "Are these two similar?");
-  document.body.dataset.pair = pair ? `${pair.a}-${pair.b}` : "";
+  setText($("#question"), questionWords(pair));
+  document.body.dataset.pair = pair && !pair.tiles ? `${pair.a}-${pair.b}` : "";
+  document.body.dataset.sheet = pair?.sheet ?? "";
   drawEmpty();
   if (pair) {
     shownAt = Date.now();
@@ -98,6 +105,12 @@ function show(event) {
   pump();
 }
 
+function questionWords(item) {
+  if (item?.tiles) return `${item.undone ? "Undone. " : ""}${sheetWords(item)}`;
+  if (item?.undone) return undoneWords(item);
+  return item?.again ? `Asked again, because ${item.again}: are these two similar?` : "Are these two similar?";
+}
+
 function showNextIfNone() {
   if (active && !deck.shown && deck.advance()) show();
   drawEmpty();
@@ -107,23 +120,47 @@ function showNextIfNone() {
 
 function answer(verdict, event) {
   const pair = deck.shown;
-  if (!pair?.ready) return;
-  const looked = Math.max(0, Math.round((event?.timeStamp || performance.now()) - paintedAt));
-  const key = put({ a: pair.a, b: pair.b, verdict, asked: shownAt, looked }, { pair: [pair.a, pair.b], verdict });
-  deck.answer(key, verdict);
+  if (!pair?.ready || pair.tiles) return;
+  give([pair], verdict, event, () => ({ verdict }));
+}
+
+/** The tiles of a sheet, as they are marked. Each is an answer, with its share of the time. */
+function confirm(event) {
+  const sheet = deck.shown;
+  if (sheet?.ready && sheet.tiles) give(sheet.tiles, "sheet", event, ({ verdict, guess }) => ({ verdict, guess, sheet: sheet.sheet }));
+}
+
+/** Sends an answer for each of these pairs, which are what is shown, and shows what comes next. */
+function give(pairs, said, event, aboutPair) {
+  const looked = Math.max(0, Math.round(((event?.timeStamp || performance.now()) - paintedAt) / pairs.length));
+  deck.answer(pairs.map((pair) => {
+    const { a, b } = pair, about = aboutPair(pair);
+    return put({ a, b, asked: shownAt, looked, ...about }, { pair: [a, b], verdict: about.verdict });
+  }), said);
   deck.advance();
   show(event);
   const old = deck.past.at(-KEPT - 1)?.pair;
   if (old) Object.assign(old, { images: null, ready: false });
 }
 
+/** What was undone; "answer" stands for a verdict that this page does not know. */
+const undoneWords = ({ undone }) => `Undone: your ${undone === "answer" ? undone : `“${undone}”`}. Are these two similar?`;
+
+/** Asks about the tiles of the sheet one at a time. */
+function singly() {
+  deck.singly();
+  deck.advance();
+  show();
+}
+
 function undo(event) {
   const last = deck.undo();
   if (last) {
-    const { a, b } = last.pair;
-    put({ undoes: last.key }, { pair: [a, b], verdict: last.verdict });
+    const pairs = last.pair.tiles ?? [{ ...last.pair, verdict: last.verdict }];
+    pairs.forEach(({ a, b, verdict }, index) => put({ undoes: last.keys[index] }, { pair: [a, b], verdict }));
+    last.pair.undone = last.verdict;
     show(event);
-    announce("Undone");
+    announce(questionWords(last.pair));
   } else {
     put({ undoes: null });       // an answer from before this page was opened: the server names the pair
     if (connection.kind !== "up") announce("It will be undone when the server is back");
@@ -134,10 +171,14 @@ on("done", ({ entry: { event, adopted }, result }) => {
   if (result.error) {
     deck.forget(event.key);        // app.js shows what was not saved
   } else if (event.undoes === null && !adopted) {
-    if (result.a === null || result.a === undefined) return announce("There is nothing to undo");
+    if (result.a === null || result.a === undefined) {
+      if (deck.shown) setText($("#question"), "There is nothing to undo. Are these two similar?");
+      return announce("There is nothing to undo");
+    }
     deck.show({ a: result.a, b: result.b });
+    deck.shown.undone = result.was ?? "answer";
     show();
-    announce("Undone");
+    announce(undoneWords(deck.shown));
   }
 });
 
@@ -174,7 +215,12 @@ export function emptyWords(state, { kind }, isAsked, loading) {
   if (!isAsked) return ["Fetching questions…", ""];
   if (others > 0) return ["No question for you right now", "The open pairs are on other screens. This page keeps looking."];
   if (machine.state === "learning") return ["The machine is learning from your answers", "New questions may follow."];
-  return ["Everything is settled", `There is no open pair left. ${machine.text}`];
+  if (machine.wanted || (machine.fresh > 0 && !machine.refusal && machine.state === "idle")) {
+    return ["No question is left", "The machine is about to learn from your last answers. New questions may follow."];
+  }
+  if (machine.fresh > 0 && !machine.refusal) return ["No question is left", machine.text];
+  const learnt = machine.fresh > 0 ? "" : "The machine has learnt from every answer.";
+  return ["Everything is settled", `No question is left. ${learnt} What now?`.replace("  ", " ")];
 }
 
 function drawEmpty() {
@@ -198,13 +244,16 @@ function drawStatus() {
   const sum = (name) => Math.max(0, standing[name] + tally[name]);
   setText($("#criterion"), state.criterion ? `— ${state.criterion}` : "— what counts as similar is not written down yet");
   $("#criterion").title = state.criterion;
-  setText($("#tally"), count(sum("answers"), "answer"));
+  const waiting = standing.waiting ? `, ${number(standing.waiting)} asked again` : "";
+  setText($("#tally"), count(sum("answers"), "answer") + waiting);
   $("#tally").dataset.answers = sum("answers");
   const parts = ["similar", "dissimilar", "unsure"].map((name) => `${number(sum(name))} ${name}`);
   setText($("#breakdown"), [...parts, `${number(standing.implied)} implied`].join(" · "));
   const aimed = aim ? `(aim ${Math.round(aim[0] * 100)}–${percent(aim[1])})` : "";
   setText($("#share"), share === null ? "" : `lately ${percent(share)} similar ${aimed}`);
   drawMeter(share, aim);
+  $("#sheets").hidden = state.sheets === null;
+  $("#sheets input").checked = Boolean(state.sheets);
   setText($("#pace"), yours?.per_minute ? `${yours.per_minute.toFixed(1)} a minute` : "");
   setText($("#round"), `round ${standing.rounds}`);
   const busy = machine.state === "learning";
@@ -216,9 +265,10 @@ function drawStatus() {
   if (busy) setBar(bar, machine.done, machine.total); else setBar(bar, machine.fresh, machine.needed || 1);
   $("#contradicting").hidden = !standing.contradictions;      // a link without text must not be there
   setText($("#contradicting"), count(standing.contradictions, "contradiction"));
-  $("#stop").hidden = !advice?.stop;
-  setText($("#stop"), advice?.stop ? advice.text : "");
-  $("#stop").title = advice?.stop ? advice.text : "";
+  $("#stop").hidden = !advice;
+  $("#stop").classList.toggle("now", Boolean(advice?.stop));
+  setText($("#stop"), advice?.text ?? "");
+  $("#stop").title = advice?.text ?? "";
 }
 
 function drawMeter(share, aim) {
@@ -248,6 +298,17 @@ async function editCriterion() {
   } catch (error) { notice(error.message); }
 }
 
+async function switchSheets(event) {
+  const on = event.target.checked;
+  store.state.sheets = on;           // what is drawn meanwhile must not switch it back
+  try {
+    store.state.sheets = (await api("/api/sheets", { method: "PUT", json: { on } })).on;
+    if (!store.state.sheets && deck.shown?.tiles) singly();
+    want();
+  } catch (error) { notice(error.message); }
+  drawStatus();
+}
+
 /** Offers other bands for display, if the files have more than three. */
 async function offerBands() {
   let reading;
@@ -267,6 +328,16 @@ function showBands(event) {
   pump();
 }
 
+/** Enter confirms a sheet; other keys mark its tiles. */
+function onSheetKey(event) {
+  const control = event.target.closest?.("button, a, input, select, textarea, dialog, summary");
+  if (!active || !deck.shown?.tiles || (control && !control.matches(".tile"))) return;
+  if (event.key === "Enter" && !event.repeat) confirm(event);
+  else if (!sheetKey(event)) return;
+  event.preventDefault();
+  event.stopPropagation();
+}
+
 // ---- the view ----
 
 export const title = () => "Label";
@@ -284,8 +355,12 @@ export function start() {
     button.addEventListener("click", (event) => answer(button.dataset.verdict, event));
   }
   $("#undo").addEventListener("click", undo);
+  $("#confirm").addEventListener("click", confirm);
+  $("#singly").addEventListener("click", singly);
+  addEventListener("keydown", onSheetKey, { capture: true });      // before app.js gives the key another meaning
   $("#edit-criterion").addEventListener("click", editCriterion);
   $("#bands").addEventListener("change", showBands);
+  $("#sheets input").addEventListener("change", switchSheets);
   offerBands();
   document.addEventListener("visibilitychange", () => (document.hidden ? away() : returned()));
   let round = store.state?.standing.rounds;

@@ -2,6 +2,7 @@
 import { api, on, store } from "./api.js";
 import { lineChart } from "./chart.js";
 import { $, count, el, fill, notice, number, percent, setText, table } from "./dom.js";
+import * as finetune from "./finetune.js";
 
 const AXES = { answers: "answers", bits: "bits of information", minutes: "minutes of work" };
 let active = false, data = null, text = "", rounds = null, turn = 0;
@@ -11,6 +12,7 @@ const known = (value) => typeof value === "number";
 const share = (value) => (known(value) ? percent(value) : "–");
 const plain = (value) => (known(value) ? number(value) : "–");
 const fixed = (value, digits) => (known(value) ? value.toFixed(digits) : "–");
+const points = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value * 100).toFixed(1)}`;
 const range = (low, high) => (known(low) && known(high) ? `${percent(low)} to ${percent(high)}` : "–");
 
 function pointsOf(models, axis, [value, low, high]) {
@@ -28,10 +30,8 @@ function drawCharts() {
   if (!data || !$("#charts").clientWidth) return;
   const axis = $("#axis").value, xLabel = AXES[axis], whole = axis === "answers";
   fill($("#charts"),
-    figure("Estimated P@5", "Share of the five nearest images that are similar, with its 95 % band.",
-      pointsOf(data.models, axis, ["p5", "low", "high"]), { xLabel, whole }),
-    figure("Precision of “similar”", "How often the model is right when it calls two images similar, with its 95 % band.",
-      pointsOf(data.models, axis, ["precision", "precision_low", "precision_high"]), { xLabel, whole }),
+    figure("Estimated P@5", "Share of the five nearest images that are similar, with its 95 % band. What is known less than to within 20 points is left out.",
+      pointsOf(data.models, axis, ["p5", "low", "high"]), { xLabel, whole, fromData: true }),
     figure("Share of similar answers", data.aim
       ? `Per round. Questions are chosen so that it stays between ${percent(data.aim[0])} and ${percent(data.aim[1])}.` : "Per round.",
       data.shares.filter((one) => known(one.similar)).map((one) => ({ x: one.round, y: one.similar, name: roundName(one.round) })),
@@ -42,6 +42,10 @@ function draw() {
   const { models, heldout, advice, people, agreement } = data;
   setText($("#advice"), advice ? advice.text : "There is no advice: it needs held-out questions, and this campaign has none.");
   $("#advice").classList.toggle("stop", Boolean(advice?.stop));
+  setText($("#gain"), advice?.gain ? `Forecast for the next 50 answers: ${points(advice.gain.value)} `
+    + `points of P@5 (${points(advice.gain.low)} to ${points(advice.gain.high)}, 95 %).` : "");
+  $("#stop-form").hidden = !advice;
+  if (advice && document.activeElement !== $("#stop-below")) $("#stop-below").value = advice.below;
   setText($("#refusal"), data.refusal);
   $("#refusal").hidden = !data.refusal;
   setText($("#basis"), heldout > 0
@@ -49,10 +53,10 @@ function draw() {
       + "learns from them. With fewer answers the band is wider."
     : "There is no estimate yet. It comes from held-out questions, drawn at random, and none has been answered.");
   drawCharts();
-  fill($("#numbers"), table("Models", ["Model", "Answers", "Bits", "Minutes", "P@5", "95 % band", "Precision of similar", "95 % band"],
+  fill($("#numbers"), table("Models", ["Model", "Answers given", "Bits", "Minutes", "P@5", "95 % band"],
     models.map((model) => [roundName(model.round), plain(model.answers), plain(model.bits), plain(model.minutes), share(model.p5),
-      range(model.low, model.high), share(model.precision), range(model.precision_low, model.precision_high)])),
-  table("Share of similar answers", ["Round", "Answers", "Similar"],
+      range(model.low, model.high)])),
+  table("Share of similar answers", ["Round", "Chosen pairs that stand", "Similar"],
     data.shares.map((one) => [roundName(one.round), number(one.answers), share(one.similar)])));
   fill($("#people"), people.length > 0 && table("People", ["Who", "Answers", "A minute", "Unsure"],
     people.map((person) => [person.annotator, number(person.answers), fixed(person.per_minute, 1), number(person.unsure)])));
@@ -83,6 +87,15 @@ async function update() {
   }
 }
 
+async function setStop(event) {
+  event.preventDefault();
+  try {
+    await api("/api/stop", { method: "PUT", json: { below: Number($("#stop-below").value) } });
+    $("#stop-below").blur();
+    await load();
+  } catch (error) { notice(error.message); }
+}
+
 async function load() {
   const mine = ++turn;
   try {
@@ -100,6 +113,8 @@ export const title = () => "Progress";
 export function start() {
   $("#axis").addEventListener("change", drawCharts);
   $("#update").addEventListener("click", update);
+  finetune.start();
+  $("#stop-form").addEventListener("submit", setStop);
   on("state", drawArchive);
   drawArchive(store.state);
   let width = 0;
@@ -116,8 +131,10 @@ export function start() {
 export function enter() {
   active = true;
   load();
+  finetune.watch(true);
 }
 
 export function leave() {
   active = false;
+  finetune.watch(false);
 }

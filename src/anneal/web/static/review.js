@@ -1,60 +1,108 @@
-// The review view: contradictions, then all answers; every verdict can be changed here.
-import { api, imageUrl, on, store, thumbUrl } from "./api.js";
-import { $, count, el, enlarge, fill, notice, number, setText } from "./dom.js";
+// The review view: contradictions, then all answers; every verdict can be changed here, also by the keys of the label view.
+import { api, imageUrl, on, store } from "./api.js";
+import { $, count, el, fill, notice, number, setText } from "./dom.js";
+import { enlargeAmong } from "./large.js";
 import { corrections, put } from "./outbox.js";
 
 const PAGE = 50;
 const VERDICTS = [["similar", "Similar"], ["dissimilar", "Dissimilar"], ["unsure", "Unsure"], ["none", "Withdraw"]];
 const when = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+const OPPOSITE = { similar: "dissimilar", dissimilar: "similar" };
+const past = [];              // { key, id, before, verdict } of corrections made here, oldest first
+const undone = new Map();     // key → the correction, until the server has taken it back
 let active = false, turn = 0, contradictionTurn = 0, loaded = 0, contradictions = 0, typing = 0;
 
 // ---- one answer ----
 
 function thumb(id, name) {
-  const open = () => enlarge(imageUrl(id), name);
-  return el("button", { type: "button", class: "thumb", title: name, data: { image: id, name }, onclick: open },
-    el("img", { src: thumbUrl(id), alt: name, loading: "lazy", decoding: "async" }));
+  return el("button", { type: "button", class: "thumb", title: name, data: { image: id, name }, onclick: (event) => enlargeAmong(event.currentTarget) },
+    el("img", { src: imageUrl(id), alt: name, loading: "lazy", decoding: "async" }));
 }
 
-function words({ annotator, answered, looked, score, doubt }) {
+/** The verdict that the model disagrees with, if it has an opinion. */
+const doubted = ({ verdict, doubt }) => (doubt ? (doubt > 0 ? verdict : OPPOSITE[verdict]) : undefined);
+
+function words(row, now) {
+  const { annotator, answered, looked, score } = row;
   const date = new Date(answered * 1000);
   return [annotator, " · ", el("time", { datetime: date.toISOString() }, when.format(date)),
     looked !== null && ` · looked ${(looked / 1000).toFixed(1)} s`, score !== null && ` · similarity ${score.toFixed(2)}`,
-    doubt > 0 && el("strong", {}, " · the model disagrees")];
+    el("strong", { hidden: now !== doubted(row), data: { doubted: doubted(row) ?? "" } }, " · the model disagrees")];
 }
 
 /** kind: "answer" in the list, "claim" on a contradiction's card. */
 function answerRow(row, kind, tag) {
   const now = corrections().get(row.id) ?? row.verdict;
-  return el(tag, { class: kind, data: { id: row.id } },
+  return el(tag, { class: kind, tabindex: -1, data: { id: row.id } },
     el("div", { class: "pair" }, thumb(row.a, row.names[0]), thumb(row.b, row.names[1])),
     el("div", { class: "about" },
       el("p", { class: "name", title: row.names.join("  ·  ") }, row.names[0], el("br"), row.names[1]),
-      el("p", { class: "muted" }, ...words(row))),
+      el("p", { class: "muted" }, ...words(row, now))),
     el("div", { class: "choice", role: "group", "aria-label": `Verdict for ${row.names.join(" and ")}` },
       ...VERDICTS.map(([verdict, text]) => el("button", { type: "button", data: { verdict }, "aria-pressed": String(verdict === now),
         onclick: () => correct(row.id, verdict) }, text))));
 }
 
 const press = (id, verdict) => {
-  for (const button of document.querySelectorAll(`#review [data-id="${id}"] [data-verdict]`)) {
-    button.setAttribute("aria-pressed", String(button.dataset.verdict === verdict));
+  for (const row of document.querySelectorAll(`#review [data-id="${id}"]`)) {
+    for (const button of row.querySelectorAll("[data-verdict]")) {
+      button.setAttribute("aria-pressed", String(button.dataset.verdict === verdict));
+    }
+    $("[data-doubted]", row).hidden = $("[data-doubted]", row).dataset.doubted !== verdict;
   }
 };
 
 function correct(id, verdict) {
-  const pressed = $(`#review [data-id="${id}"] [aria-pressed="true"]`);
-  if (pressed?.dataset.verdict === verdict) return;
-  put({ of: id, verdict });
+  const before = $(`#review [data-id="${id}"] [aria-pressed="true"]`)?.dataset.verdict;
+  if (before === verdict) return;
+  past.push({ key: put({ of: id, verdict }), id, before, verdict });
   press(id, verdict);
 }
 
+/** Takes the last correction of this visit back. */
+function undo() {
+  const last = past.pop();
+  if (!last) return setText($("#review-status"), "Nothing was changed here that could be undone.");
+  undone.set(last.key, last);
+  put({ undoes: last.key });
+  press(last.id, last.before);
+  setText($("#review-status"), `Undone: ${last.verdict === "none" ? "withdrawn" : last.verdict}. It is ${last.before} again.`);
+  $(`#review [data-id="${last.id}"]`)?.focus();
+}
+
 on("done", ({ entry: { event }, result }) => {
-  if (!("of" in event) || !active) return;
+  const back = undone.get(event.undoes);
+  if (!active || !("of" in event || back)) return;
+  undone.delete(event.undoes);
   if (result.error) reload();                        // app.js shows what was not saved
+  else if (back) press(back.id, back.before);
   else if (!corrections().has(event.of)) press(event.of, result.verdict ?? event.verdict);
   loadContradictions();
 });
+
+// ---- by keyboard ----
+
+const rowAtHand = () => document.activeElement?.closest("#review [data-id]");
+
+function go(step) {
+  const rows = [...document.querySelectorAll("#review [data-id]")];
+  const at = rows.indexOf(rowAtHand());
+  const to = rows[at < 0 ? 0 : Math.max(0, Math.min(rows.length - 1, at + step))];
+  to?.focus({ preventScroll: true });
+  to?.scrollIntoView({ block: "nearest" });
+}
+
+const say = (verdict) => () => { const row = rowAtHand(); if (row) correct(Number(row.dataset.id), verdict); };
+
+export const actions = {
+  next: () => go(1),
+  previous: () => go(-1),
+  similar: say("similar"),
+  dissimilar: say("dissimilar"),
+  unsure: say("unsure"),
+  withdraw: say("none"),
+  undo,
+};
 
 // ---- contradictions ----
 
@@ -64,8 +112,8 @@ async function loadContradictions() {
   if (!sets || mine !== contradictionTurn) return;
   const box = $("#contradictions"), inside = box.contains(document.activeElement);
   const focused = document.activeElement;
-  const again = inside && focused.dataset.verdict
-    && `#cards [data-id="${focused.closest("[data-id]").dataset.id}"] [data-verdict="${focused.dataset.verdict}"]`;
+  const id = inside && focused.closest("[data-id]")?.dataset.id;
+  const again = id && `#cards [data-id="${id}"]${focused.dataset.verdict ? ` [data-verdict="${focused.dataset.verdict}"]` : ""}`;
   fill($("#cards"), ...sets.map(({ answers }, index) =>
     el("article", { class: "contradiction", "aria-label": `Contradiction ${index + 1}` },
       ...answers.map((row) => answerRow(row, "claim", "div")))));
@@ -163,4 +211,5 @@ export function enter() {
 
 export function leave() {
   active = false;
+  past.length = 0;
 }

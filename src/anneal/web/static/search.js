@@ -1,17 +1,19 @@
 // The search view: all images, or the nearest to a query (an image of the archive, or a file), refined by + and −.
 import { api, imageUrl, on, store, thumbUrl } from "./api.js";
-import { $, count, el, enlarge, fill, notice, number, setText, sleep } from "./dom.js";
+import { $, count, el, fill, notice, number, setText, sleep } from "./dom.js";
 import { learnName, makeGrid, nameOf, wantName } from "./grid.js";
 import * as hits from "./hits.js";
+import { enlarge, enlargeAmong } from "./large.js";
+import * as teach from "./teach.js";
 
 const LARGEST = 32 * 1024 * 1024, STEP = 60, POLL = 300;
 let active = false, turn = 0, typing = 0, k = STEP, cutoff = null, modelCutoff = null;
-let query = null;         // { image: id } or { upload: qid }, with plus and minus: arrays of ids
+let query = null;         // { image: id } or { upload: qid, name }, with plus and minus: arrays of ids
 let answered = null;      // the query whose results are drawn
 let drawn = null;         // the version of the archive that the grid shows
 const grid = makeGrid($("#grid"), (id) => { location.hash = `#search/${id}`; });
 
-// ---- the query is in the address: #search/12?plus=3,4&minus=5 or #search/q-QID ----
+// ---- the query is in the address: #search/12?plus=3,4&minus=5 or #search/q-QID?name=harbour.tif ----
 
 export function parse(rest) {
   const [target, search = ""] = rest.split("?");
@@ -19,18 +21,19 @@ export function parse(rest) {
   const ids = (name) => (params.get(name) ?? "").split(",").filter((id) => /^\d+$/.test(id)).map(Number);
   const refined = { plus: ids("plus"), minus: ids("minus") };
   if (/^\d+$/.test(target)) return { image: Number(target), ...refined };
-  if (target.startsWith("q-")) return { upload: target.slice(2), ...refined };
+  if (target.startsWith("q-")) return { upload: target.slice(2), name: params.get("name") ?? "", ...refined };
   return null;
 }
 
-function address({ image, upload, plus, minus }) {
-  const parts = [plus.length && `plus=${plus.join()}`, minus.length && `minus=${minus.join()}`].filter(Boolean);
+function address({ image, upload, name, plus = [], minus = [] }) {
+  const parts = [name && `name=${encodeURIComponent(name)}`, plus.length && `plus=${plus.join()}`, minus.length && `minus=${minus.join()}`]
+    .filter(Boolean);
   return `#search/${upload ? `q-${upload}` : image}${parts.length ? `?${parts.join("&")}` : ""}`;
 }
 
 const sameTarget = (one, two) => one && two && one.image === two.image && one.upload === two.upload;
 const queryImage = ({ image, upload }) => (upload ? `/api/queries/${encodeURIComponent(upload)}/image` : imageUrl(image));
-const queryName = ({ image, upload }) => (upload ? "Your image" : nameOf(image));
+const queryName = ({ image, upload, name }) => (upload ? name || "Your image" : nameOf(image));
 
 // ---- asking ----
 
@@ -54,7 +57,9 @@ async function drawGrid() {
 
 /** Images with a text in their names, in place of the grid. */
 async function findByName() {
-  const text = $("#find").value.trim(), mine = ++turn;
+  const text = $("#find").value.trim();
+  if (query) { if (text) location.hash = "#search"; return; }      // enter() comes back here
+  const mine = ++turn;
   $("#found").hidden = !text;
   $("#grid").hidden = Boolean(text);
   if (!text) return showAll();
@@ -64,7 +69,7 @@ async function findByName() {
     for (const { id, name } of results) learnName(id, name);
     fill($("#found"), ...results.map(foundItem));
     const shown = total > results.length ? `, the first ${number(results.length)} shown` : "";
-    say(`${count(total, "image")} with “${text}” in the name${shown}`);
+    say(total ? `${count(total, "image")} with “${text}” in the name${shown}` : `No image has “${text}” in its name or folder`);
   } catch (error) {
     if (mine === turn) notice(error.message);
   }
@@ -106,6 +111,7 @@ async function find() {
     if (!current()) return;
     say("");
     setText($("#shown-count"), "");
+    setText($("#results-note"), "");
     notice(error.status === 404 && asking.upload ? "That image is no longer here. Drop it again." : error.message);
   } finally {
     if (current()) results.removeAttribute("aria-busy");
@@ -137,7 +143,7 @@ async function upload(file) {
     const type = file.type || "application/octet-stream";
     const { id } = await api("/api/queries", { method: "POST", body: file, type, timeout: 120000 });
     if (!active) return;                               // another view is open now
-    if (query?.upload === id) find(); else location.hash = `#search/q-${id}`;
+    if (query?.upload === id) find(); else location.hash = address({ upload: id, name: file.name });
   } catch (error) {
     say("");
     notice(error.message);
@@ -159,7 +165,7 @@ function drawQuery() {
   const image = $("#query-image");
   if (query.upload && !sameTarget(query, answered)) image.removeAttribute("src");      // there is none before it is encoded
   else image.src = queryImage(query);
-  const chips = [...query.plus.map((id) => [id, "plus", "+"]), ...query.minus.map((id) => [id, "minus", "−"])];
+  const chips = [...query.plus.map((id) => [id, "plus", "+", "More like"]), ...query.minus.map((id) => [id, "minus", "−", "Less like"])];
   $("#refined").hidden = !chips.length;
   const remove = (id, into) => {
     refine(id, into);
@@ -167,9 +173,12 @@ function drawQuery() {
   };
   const draw = () => {
     setText($("#query-name"), queryName(query));
-    fill($("#chips"), ...chips.map(([id, into, sign]) => el("li", { class: "chip" },
-      el("img", { src: thumbUrl(id), alt: "" }), el("span", { title: nameOf(id) }, `${sign} ${nameOf(id)}`),
+    fill($("#chips"), ...chips.map(([id, into, sign, words]) => el("li", { class: "chip", data: { into } },
+      el("img", { src: thumbUrl(id), alt: "" }), el("b", { role: "img", "aria-label": words }, sign), el("span", { title: nameOf(id) }, nameOf(id)),
+      query.upload ? null : teach.button(query.image, id, into === "plus" ? "similar" : "dissimilar", nameOf(id)),
       el("button", { type: "button", class: "quiet", "aria-label": `Remove ${nameOf(id)}`, onclick: () => remove(id, into) }, "×"))));
+    setText($("#teaching"), query.upload ? "They refine this search only. Your image is not in the archive, so nothing can be taught with it."
+      : "They refine this search only: nothing is learnt from them. “Teach this” sends the pair, the query and this image, as an answer.");
   };
   draw();
   const mine = turn, ids = [query.image, ...chips.map(([id]) => id)].filter((id) => id !== undefined);
@@ -190,7 +199,7 @@ function resultItem({ id, name, score }) {
     el("div", { class: "caption" }, el("span", { class: "score" }, score.toFixed(3)),
       refineButton(id, "plus", "+", "More like"), refineButton(id, "minus", "−", "Less like"),
       el("button", { type: "button", class: "quiet", title: "Enlarge", "aria-label": `Enlarge ${name}`,
-        onclick: () => enlarge(imageUrl(id), name) }, "⤢")),
+        onclick: (event) => enlargeAmong(event.target.closest("li")) }, "⤢")),
     el("p", { class: "name", title: name }, name));
 }
 
@@ -213,10 +222,23 @@ function drawResults(data) {
   mark.hidden = $("#use-cutoff").hidden = modelCutoff === null;
   if (!mark.hidden) {
     mark.style.left = `${((modelCutoff - slider.min) / (slider.max - slider.min)) * 100}%`;
-    setText($("#use-cutoff"), `Use the model’s cutoff, ${modelCutoff.toFixed(2)}`);
+    setText($("#use-cutoff"), `Use the model’s threshold, ${modelCutoff.toFixed(2)}`);
   }
   $("#more-results").hidden = data.results.length < k;
   drawCutoff();
+}
+
+/** How many results the model takes for similar, or why nothing is shown. */
+export function noteWords(scores, threshold, lowest) {
+  if (!scores.length) return "There is no other image to find.";
+  const best = Math.max(...scores).toFixed(2);
+  if (lowest !== null && !scores.some((score) => score >= lowest)) {
+    return `Nothing is shown: no result has a score of ${lowest.toFixed(2)} or more, and the best has ${best}. Lower the slider to see more.`;
+  }
+  if (threshold === null) return "The model has no threshold yet, so it cannot say which of these are similar. It has one after the first round.";
+  const above = scores.filter((score) => score >= threshold).length;
+  if (above) return `${number(above)} of ${number(scores.length)} have a score above the model’s threshold, ${threshold.toFixed(2)}: it takes these for similar.`;
+  return `No result is above the model’s threshold, ${threshold.toFixed(2)}: it takes none of these for similar. The best has ${best}.`;
 }
 
 function drawCutoff() {
@@ -225,6 +247,7 @@ function drawCutoff() {
   setText($("#cutoff-value"), cutoff === null ? "any" : cutoff.toFixed(2));
   $("#cutoff").setAttribute("aria-valuetext", cutoff === null ? "any" : cutoff.toFixed(2));
   hits.draw();
+  setText($("#results-note"), noteWords(items.map((item) => Number(item.dataset.score)), modelCutoff, cutoff));
   setText($("#shown-count"), `${number(items.filter((item) => !item.hidden).length)} of ${number(items.length)} shown`);
 }
 
@@ -253,8 +276,9 @@ export function start() {
   $("#cutoff").addEventListener("input", (event) => setCutoff(Number(event.target.value)));
   $("#use-cutoff").addEventListener("click", () => setCutoff(modelCutoff));
   $("#more-results").addEventListener("click", () => { k += STEP; find(); });
-  $("#query-large").addEventListener("click", () => enlarge(queryImage(query), queryName(query)));
+  $("#query-large").addEventListener("click", () => enlarge([{ source: queryImage(query), name: queryName(query) }]));
   on("state", () => { if (active) drawGrid(); });
+  on("taught", () => { if (active && query) drawQuery(); });
 }
 
 export function enter(rest) {
@@ -266,7 +290,6 @@ export function enter(rest) {
   const named = !query && $("#find").value.trim();
   $("#grid").hidden = Boolean(query || named);
   $("#found").hidden = !named;
-  $(".find").hidden = Boolean(query);
   $("#nearest").hidden = !query;
   setText($("#search-title"), query ? "Nearest images" : "All images");
   if (fresh) [k, cutoff] = [STEP, null];
