@@ -268,6 +268,19 @@ def test_every_view_is_accessible(folder: Path, opened: Callable[..., Page], sch
             assert [(wrong["id"], wrong["nodes"][0]["html"]) for wrong in violations] == [], view
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_page_without_a_question_is_accessible(
+    folder: Path, opened: Callable[..., Page], scheme: str
+) -> None:
+    with page_at(folder) as site:
+        page = opened(site.address, color_scheme=scheme)
+        page.route("**/api/questions?*", lambda route: route.fulfill(json={"questions": []}))
+        page.reload()
+        expect(page.locator("#empty-title")).to_have_text("Everything is settled")
+        violations = Axe().run(page).response["violations"]
+        assert [(wrong["id"], wrong["nodes"][0]["html"]) for wrong in violations] == []
+
+
 def test_a_phone_has_buttons_and_keys_do_nothing_while_help_is_open(
     folder: Path, opened: Callable[..., Page]
 ) -> None:
