@@ -277,6 +277,7 @@ def test_a_page_without_a_question_is_accessible(
         page.route("**/api/questions?*", lambda route: route.fulfill(json={"questions": []}))
         page.reload()
         expect(page.locator("#empty-title")).to_have_text("Everything is settled")
+        expect(page.locator("#empty-title")).to_be_visible()
         violations = Axe().run(page).response["violations"]
         assert [(wrong["id"], wrong["nodes"][0]["html"]) for wrong in violations] == []
 
