@@ -24,7 +24,9 @@ from served import Site, has_learnt, label, wait_for  # the page as the tests st
 
 PAIRS = 70  # answers at least, before the picture of a sheet of pairs …
 ANSWERS = 160  # … and before that of a sheet of a group
-TILES = 8  # on either of them, at least
+PAIRS_SHOWN = 8  # on a sheet of pairs, at least …
+TILES_SHOWN = 4  # … and on one of a group
+LOOKS = 1200  # milliseconds, before each act: the page shows the pace
 DESK = (1280, 760)
 PHONE = (390, 760)
 
@@ -40,17 +42,20 @@ def teach(page: Page, site: Site, labels: list[str], out: Path) -> None:
     me = Person(page, labels)
     me.wait()
     shoot(page, out / "label.jpg")
-    to_sheet(me, site, "#sheet.of-pairs", PAIRS)
+    to_sheet(me, site, "#sheet.of-pairs", PAIRS, PAIRS_SHOWN)
     shoot(page, out / "pairs.jpg")
-    to_sheet(me, site, "#sheet:not(.of-pairs)", ANSWERS)
+    to_sheet(me, site, "#sheet:not(.of-pairs)", ANSWERS, TILES_SHOWN)
     me.mark(me.tiles())
     shoot(page, out / "sheet.jpg")
 
 
-def to_sheet(me: Person, site: Site, kind: str, answers: int) -> None:
+def to_sheet(me: Person, site: Site, kind: str, answers: int, least: int) -> None:
     """Answer until such a sheet is on the screen, after so many answers."""
     tiles = me.page.locator(f"{kind} .tile:visible")
-    while me.wait() and not (me.answers >= answers and tiles.count() >= TILES):
+    while not (me.answers >= answers and tiles.count() >= least):
+        if not me.wait():
+            raise SystemExit(f"No sheet came with {least} tiles: take more images.")
+        me.page.wait_for_timeout(LOOKS)
         me.act()
         wait_for(lambda: has_learnt(site))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from served import wait_for
 
@@ -53,8 +53,9 @@ class Person:
             self.presses += 1
 
     def act(self) -> None:
-        """Answer what is shown."""
+        """Answer what is shown, once its pictures are there."""
         before = self.shown()
+        expect(self.page.locator("#stage")).not_to_contain_class("loading")
         if self.page.locator("#sheet").is_visible():
             verdicts = [similar != self.slip() for similar in self.tiles()]
             self.mark(verdicts)

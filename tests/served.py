@@ -90,8 +90,10 @@ def _lower(headers: Any) -> dict[str, str]:
 
 @contextmanager
 def page_of(campaign: Campaign, token: str = "", certificate: Certificate | None = None) -> Iterator[Site]:
-    """The page in a thread of this process, without a machine."""
-    server = server_of(campaign, token, certificate)
+    """The page in a thread of this process, without a machine. A campaign is for one thread, so the server
+    opens one of its own."""
+    own = Campaign.open(campaign.folder, campaign.strategy)
+    server = server_of(own, token, certificate)
     with socket.create_server(("127.0.0.1", 0)) as bound:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
         thread.start()
@@ -101,6 +103,7 @@ def page_of(campaign: Campaign, token: str = "", certificate: Certificate | None
         finally:
             server.should_exit = True
             thread.join()
+            own.close()
 
 
 class Label(Site):

@@ -351,6 +351,18 @@ def test_a_careless_annotator_is_asked_again_in_full(make: Make) -> None:
     assert recheck_rate(campaign, 1) == 1.0  # every fifth was a mistake
 
 
+def test_once_a_mistake_was_found_groups_that_several_answers_separate_are_doubted(make: Make) -> None:
+    frozen = two_places()
+    campaign = make(frozen)
+    say(campaign, [(0, 1), (1, 2), (3, 4), (4, 5), (10, 70)], [SIMILAR] * 5)
+    say(campaign, [(0, 3), (1, 4)], [DISSIMILAR] * 2)
+    ask_again(campaign, [(10, 70)], SIMILAR)
+    assert list(earlier_suspects(campaign, frozen, 1.0)) == []
+    say(campaign, [(11, 71)], [SIMILAR])
+    ask_again(campaign, [(11, 71)], DISSIMILAR)
+    assert list(earlier_suspects(campaign, frozen, 1.0)) == [(0, 3)]
+
+
 @pytest.mark.parametrize(("rate", "expected"), [(1.0, [(0, 3), (0, 19)]), (0.2, [(0, 3)]), (0.05, [])])
 def test_the_rate_of_the_last_round_says_how_unlikely_an_answer_must_be(
     campaign: Campaign, rate: float, expected: list[Pair]

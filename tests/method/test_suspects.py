@@ -155,10 +155,12 @@ def three_clusters() -> Floats:
     return unit(centres + 0.05 * np.random.default_rng(3).normal(size=(60, 8)))
 
 
-def against(answers: Answers, *settled: Pair, frozen: Floats | None = None) -> list[Pair]:
+def against(
+    answers: Answers, *settled: Pair, frozen: Floats | None = None, some_are_wrong: bool = False
+) -> list[Pair]:
     vectors = three_clusters() if frozen is None else frozen
     known = full(len(vectors), answers).relations
-    return list(suspects.against_frozen(vectors, answers, known, frozenset(settled)))
+    return list(suspects.against_frozen(vectors, answers, known, frozenset(settled), some_are_wrong))
 
 
 RIGHT = chains(range(10), range(10, 20), range(20, 40), range(40, 60))
@@ -175,6 +177,16 @@ def test_the_frozen_features_speak_against_an_answer_that_separates_one_cluster(
     answers = parts.then(dissimilar((0, 10), (0, 20), (10, 20)))
     assert against(answers) == [(0, 10)]
     assert against(answers.then(dissimilar((5, 15)))) == []  # two answers say so
+
+
+def test_where_some_answers_are_wrong_several_that_separate_one_cluster_are_asked_until_two_are_settled() -> (
+    None
+):
+    parts = chains(range(10), range(10, 20), range(20, 40))
+    twice = parts.then(dissimilar((0, 10), (0, 20), (5, 15), (10, 20)))
+    assert against(twice, some_are_wrong=True) == [(0, 10)]
+    assert against(twice, (0, 10), some_are_wrong=True) == [(5, 15)]
+    assert against(twice.then(dissimilar((6, 16))), (0, 10), (5, 15), some_are_wrong=True) == []
 
 
 def test_of_one_group_only_the_strangest_bridge_is_named() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, expect
+from playwright.sync_api import APIResponse, Page, Route, expect
 
 from anneal.archive.catalog import open_archive
 from anneal.campaign import turn
@@ -183,15 +183,15 @@ def test_a_phone_shows_every_tile_and_takes_touches(campaign: Campaign, opened: 
 
 
 def test_a_sheet_can_be_asked_one_by_one_and_sheets_switched_off(campaign: Campaign, opened: Say) -> None:
+    before = campaign.log().given
     with page_of(campaign) as site:
         page = opened(site.address)
         me = to_sheet(page, [str(label) for label in campaign.archive().labels])
-        given = campaign.log().given
         page.click("#singly")
         expect(page.locator("#sheet")).to_be_hidden()
         me.act()
         me.act()
-        wait_for(lambda: campaign.log().given == given + 2)
+        wait_for(lambda: campaign.log().given == before + me.answers)
         assert on_sheets(campaign) == []
         expect(page.locator("#sheet")).to_be_hidden()
         page.uncheck("#sheets input")
@@ -199,6 +199,23 @@ def test_a_sheet_can_be_asked_one_by_one_and_sheets_switched_off(campaign: Campa
         expect(page.locator("#sheets input")).not_to_be_checked()
         page.check("#sheets input")
         wait_for(lambda: campaign.store.setting("sheets", None) == SETTINGS.sheets)
+
+
+def test_a_state_that_was_on_its_way_does_not_switch_sheets_back(campaign: Campaign, opened: Say) -> None:
+    with page_of(campaign) as site:
+        page = opened(site.address)
+        to_sheet(page, [str(label) for label in campaign.archive().labels])
+        late: list[tuple[Route, APIResponse]] = []
+        page.route("**/api/state*", lambda route: late.append((route, route.fetch())))
+        while not late:
+            page.wait_for_timeout(50)  # the page's requests are handled meanwhile
+        page.uncheck("#sheets input")
+        wait_for(lambda: campaign.store.setting("sheets", None) == 0)
+        route, response = late[0]
+        assert response.json()["sheets"]
+        route.fulfill(response=response)
+        page.wait_for_timeout(500)
+        expect(page.locator("#sheets input")).not_to_be_checked()
 
 
 def test_a_campaign_through_sheets_with_the_machine_and_slips(

@@ -171,9 +171,9 @@ class Log:
     def is_doubted(self, pair: Pair) -> bool:
         return self._doubted[pair] > 0
 
-    def overturned(self, before: int) -> int:
-        """How many of the answers that were asked again, before a round, were different the second time. The
-        first withdrawal of each annotator on each pair counts."""
+    def overturned(self, before: float = math.inf) -> int:
+        """How many of the answers that were asked again, of all or before a round, were different the second
+        time. The first withdrawal of each annotator on each pair counts."""
         count = 0
         for pair in self.doubted(before):
             acts = [act for act in self.acts(pair) if act.round < before]

@@ -119,5 +119,7 @@ def earlier_suspects(campaign: Campaign, frozen: Floats, rate: float) -> Pairs:
     """Pairs whose answer the frozen features speak against, strangest first, at most a quarter of a round."""
     evidence = campaign.evidence()
     known = evidence.closure.relations
-    strange = suspects.against_frozen(frozen, evidence.answers, known, campaign.log().doubted())
+    log = campaign.log()
+    some_are_wrong = log.overturned() > 0
+    strange = suspects.against_frozen(frozen, evidence.answers, known, log.doubted(), some_are_wrong)
     return strange[: math.ceil(campaign.settings.per_round / 4 * rate)]

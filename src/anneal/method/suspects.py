@@ -26,6 +26,7 @@ LARGE = 5  # images: two groups this large are not joined by one answer alone
 SMALL_PART = 2  # images: a part of a group this small is not worth a question
 NEAR = 64  # nearest images that are looked at …
 VOTES = 5  # … and how many of them vote
+SETTLED = 2  # settled answers that separate two groups for good
 PAYS = 0.2  # share of mistakes among rechecked answers from which rechecking goes on in full
 
 
@@ -60,20 +61,23 @@ def recheck_rate(rechecked: int, mistakes: int) -> float:
     return min((mistakes + 1) / (rechecked * PAYS + 1), 1)
 
 
-def against_frozen(frozen: Floats, answers: Answers, known: Relations, settled: Set[Pair]) -> Pairs:
+def against_frozen(
+    frozen: Floats, answers: Answers, known: Relations, settled: Set[Pair], some_are_wrong: bool = False
+) -> Pairs:
     """Answers that the frozen features speak against, the strangest first; ``settled`` pairs are left out.
 
     A similar answer is strange if it alone holds two parts of a group together and the nearest images of the
     smaller part vote against it (one per group). A dissimilar answer is strange if it alone separates two
     groups and the smaller one votes for the larger. The larger the part, the more is at stake, so the sooner
-    it is asked.
+    it is asked. Where ``some_are_wrong``, several answers that separate two groups may be: two parts of one
+    class get a wrong one whenever an image is refused by the first part and goes to the second.
     """
     if not len(answers):
         return Pairs.none()
     vote = _Votes(frozen, known)
     left = {row for row, pair in enumerate(answers.pairs) if pair not in settled}
     strange = _strange_bridges(answers, known, vote, left)
-    strange += _strange_separations(answers, known, vote, left)
+    strange += _strange_separations(answers, known, vote, left, some_are_wrong)
     return answers.pairs[np.array([row for _, row in sorted(strange)], dtype=np.int64)]
 
 
@@ -110,20 +114,31 @@ def _strange_bridges(answers: Answers, known: Relations, vote: _Votes, left: Set
     return list(strangest.values())
 
 
-def _strange_separations(answers: Answers, known: Relations, vote: _Votes, left: Set[int]) -> Strange:
-    rows = np.flatnonzero(known.of(answers.pairs) == Verdict.DISSIMILAR)  # without contradicted ones
-    groups = np.column_stack([known.group[answers.pairs.a], known.group[answers.pairs.b]])
-    links = np.sort(groups[rows], axis=1)
-    _, first, count = np.unique(links, axis=0, return_index=True, return_counts=True)
+def _strange_separations(
+    answers: Answers, known: Relations, vote: _Votes, left: Set[int], some_are_wrong: bool
+) -> Strange:
     strange: Strange = []
-    for row in rows[np.sort(first[count == 1])].tolist():
-        small, large = sorted(groups[row].tolist(), key=lambda g: (known.sizes[g], g))
+    for groups, rows in _separations(answers, known).items():
+        unsettled = [row for row in rows if row in left]
+        enough = len(rows) - len(unsettled) >= SETTLED if some_are_wrong else len(rows) > 1
+        if enough or not unsettled:
+            continue
+        small, large = sorted(groups, key=lambda group: (known.sizes[group], group))
         part = vote.members[known.group[vote.members] == small]
         allowed = min(0.5 + 0.1 * math.log2(len(part)), 0.9)
         share = 1 - vote.share(part, large)
-        if share <= allowed and row in left:
-            strange.append((share / allowed, row))
+        if share <= allowed:
+            strange.append((share / allowed, unsettled[0]))
     return strange
+
+
+def _separations(answers: Answers, known: Relations) -> dict[tuple[int, int], list[int]]:
+    """The dissimilar answers between each two groups, without contradicted ones."""
+    between: dict[tuple[int, int], list[int]] = {}
+    for row in np.flatnonzero(known.of(answers.pairs) == Verdict.DISSIMILAR).tolist():
+        one, two = sorted((int(known.group[answers.pairs.a[row]]), int(known.group[answers.pairs.b[row]])))
+        between.setdefault((one, two), []).append(row)
+    return between
 
 
 def bridges(answers: Answers, known: Relations, least: int = SMALL_PART) -> list[tuple[int, Ids]]:

@@ -8,12 +8,14 @@ import { poll, put, unsent, want } from "./outbox.js";
 import { zoomable } from "./zoom.js";
 
 const FEW = 2, AT_ONCE = 2, KEPT = 20;     // pairs: fewer than this ask for more, loaded at once, kept loaded for undo
+const LATE = 10000;    // ms: the longest that a state which does not know a change may be on its way
 const SWIPES = { right: "similar", left: "dissimilar", up: "unsure" };
 const deck = new Deck();
 const stage = $("#stage"), left = $("#label-left"), right = $("#label-right");
 const zoom = zoomable(stage, (way, event) => answer(SWIPES[way], event));
 
 let active = false, asked = false;         // asked: a list of questions has come
+let wish = null;       // what the person has just set the switch of the sheets to
 let shownAt = 0, paintedAt = 0, awayAt = null;
 window.annealPaint = [];
 
@@ -253,8 +255,8 @@ function drawStatus() {
   setText($("#share"), share === null ? "" : `lately ${percent(share)} similar ${aimed}`);
   drawMeter(share, aim);
   $("#sheets").hidden = state.sheets === null;
-  $("#sheets input").checked = Boolean(state.sheets);
-  setText($("#pace"), yours?.per_minute ? `${yours.per_minute.toFixed(1)} a minute` : "");
+  $("#sheets input").checked = wish?.on ?? Boolean(state.sheets);
+  setText($("#pace"), yours?.per_minute ? `${number(Math.round(yours.per_minute))} a minute` : "");
   setText($("#round"), `round ${standing.rounds}`);
   const busy = machine.state === "learning";
   setText($("#machine"), machine.text);
@@ -299,13 +301,14 @@ async function editCriterion() {
 }
 
 async function switchSheets(event) {
-  const on = event.target.checked;
-  store.state.sheets = on;           // what is drawn meanwhile must not switch it back
+  const mine = wish = { on: event.target.checked };
   try {
-    store.state.sheets = (await api("/api/sheets", { method: "PUT", json: { on } })).on;
-    if (!store.state.sheets && deck.shown?.tiles) singly();
+    const { on: sheets } = await api("/api/sheets", { method: "PUT", json: mine });
+    if (!sheets && deck.shown?.tiles) singly();
     want();
+    await new Promise((resolve) => setTimeout(resolve, LATE));
   } catch (error) { notice(error.message); }
+  if (wish === mine) wish = null;
   drawStatus();
 }
 
