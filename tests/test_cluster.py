@@ -187,7 +187,7 @@ def test_trials_are_those_of_one_process(
     workers: Workers, small_archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = Settings(px=32, per_round=12, backbone=NETWORK, strategy="mgue")
-    players = {"mgue": Player(settings, rounds=1)}
+    players = {"mgue": Player(settings, rounds=0)}
     told: list[tuple[int, int]] = []
     monkeypatch.chdir(tmp_path)
     run(small_archive, trials_of(small_archive, players, Path("here"), 2), jobs=1)
@@ -198,7 +198,7 @@ def test_trials_are_those_of_one_process(
         tell=lambda row: told.append((row["trial"], row["round"])),
         workers=workers,
     )
-    assert sorted(told) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert sorted(told) == [(0, 0), (1, 0)]
     assert Path("there/curve.csv").read_bytes() == Path("here/curve.csv").read_bytes()
 
 

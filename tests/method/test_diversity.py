@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from anneal.method.diversity import DIVERSITIES, best_per_cluster, kmeans, none, pair_vectors
+from anneal.method.diversity import (
+    DIVERSITIES,
+    best_per_cluster,
+    kmeans,
+    none,
+    pair_vectors,
+    representatives,
+)
 from anneal.method.mining import Mined
 from anneal.pairs import Floats, Pairs
 
@@ -43,6 +50,24 @@ def test_each_cluster_gives_its_most_uncertain_row_best_first() -> None:
                 best[label] = row
         expected = sorted(best.values(), key=lambda row: -float(scores[row]))
         assert best_per_cluster(points, scores, len(best), rng).tolist() == expected
+
+
+def test_a_cluster_is_represented_by_a_known_point_or_by_the_one_nearest_to_its_centre() -> None:
+    rng = seed(4)
+    for _ in range(40):
+        labels, points, _ = far_clusters(rng, int(rng.integers(2, 9)))
+        cluster = np.asarray(labels)
+        points /= np.linalg.norm(points, axis=1, keepdims=True)
+        known = rng.random(len(points)) < 0.2
+        chosen, sizes = representatives(points, len(set(labels)), known, rng)
+        assert sorted(cluster[chosen].tolist()) == sorted(set(labels))
+        for row, size in zip(chosen.tolist(), sizes.tolist(), strict=True):
+            rows = np.flatnonzero(cluster == cluster[row])
+            assert size == len(rows)
+            some = rows[known[rows]] if known[rows].any() else rows
+            assert row in some
+            similarity = points @ points[rows].mean(axis=0)
+            assert similarity[row] == pytest.approx(similarity[some].max(), abs=1e-12)
 
 
 def test_kmeans_takes_the_most_uncertain_pair_of_each_cluster_of_pairs() -> None:

@@ -68,7 +68,7 @@ def play(sequence: list[Step]) -> None:
         check(closure, standing)
 
 
-@settings(derandomize=True, deadline=None, database=None, max_examples=150)
+@settings(derandomize=True, deadline=None, database=None, max_examples=80)
 @given(steps([SIMILAR, SIMILAR, DISSIMILAR, UNSURE]))
 def test_any_sequence_of_answers_and_withdrawals_gives_what_the_answers_that_stand_imply(
     sequence: list[Step],
@@ -76,7 +76,7 @@ def test_any_sequence_of_answers_and_withdrawals_gives_what_the_answers_that_sta
     play(sequence)
 
 
-@settings(derandomize=True, deadline=None, database=None, max_examples=100)
+@settings(derandomize=True, deadline=None, database=None, max_examples=50)
 @given(steps([SIMILAR, DISSIMILAR, DISSIMILAR]))
 def test_so_do_sequences_with_many_contradictions(sequence: list[Step]) -> None:
     play(sequence)

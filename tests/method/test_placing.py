@@ -131,6 +131,25 @@ def test_a_campaign_begins_with_the_most_typical_image_of_every_kind() -> None:
     assert set(pair) == set(first[:2])
 
 
+def test_while_little_is_known_images_of_clusters_without_a_known_one_come_first() -> None:
+    """Ten kinds of different sizes. Images of three are known, which is less than one in twelve."""
+    vectors, kind = world(10, 20, 0.3)
+    images = np.flatnonzero((kind < 5) | (np.arange(200) % 20 < 10))  # the last five kinds have ten images
+    answers = [*group_of(0, 1), *group_of(20, 21), *group_of(180, 181)]
+    snapshot = replace(shown(vectors, *answers), images=images)
+    assert len(images) // placing.START > 6
+    first = placing.plan(snapshot, 7, seed(0)).images[:7]
+    assert sorted(kind[first].tolist()) == [2, 3, 4, 5, 6, 7, 8]
+    assert sorted(kind[first[:3]].tolist()) == [2, 3, 4]  # the largest first
+
+
+def test_when_one_image_in_twelve_is_known_those_in_doubt_come_first() -> None:
+    vectors = on_a_circle(np.linspace(0, 90, 72).tolist())
+    answers = [*group_of(0, 1, 2), *group_of(71, 70, 69), (0, 71, DISSIMILAR)]
+    first = placing.plan(shown(vectors, *answers), 3, seed(0)).images[:3].tolist()
+    assert all(24 <= image <= 47 for image in first)
+
+
 def test_density_is_the_mean_similarity_to_the_ten_nearest_images() -> None:
     vectors, _ = world(3, 10, 0.8)
     images = np.array([29, 3, 4, 8, 11, 12, 15, 20, 22, 23, 25, 27, 28])

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from anneal.campaign import database
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.log import is_given
 from anneal.campaign.store import Purpose
 from anneal.pairs import Verdict
-from served import KEY, Site, answer, finish_round, stored
+from served import KEY, Site, answer, finish_round, page_of, stored
 
 Pair = tuple[int, int]
 
@@ -155,17 +156,19 @@ def test_answers_to_another_campaign_are_refused(site: Site, campaign: Campaign)
     assert site("POST", "/api/answers", {**sent, "campaign": own}).status == 200
 
 
-def test_an_answer_that_could_not_be_written_is_not_called_done(site: Site, campaign: Campaign) -> None:
+def test_an_answer_that_could_not_be_written_is_not_called_done(
+    campaign: Campaign, monkeypatch: pytest.MonkeyPatch
+) -> None:
     event = answer(1, {"a": 0, "b": 1}, "similar")
-    with closing(sqlite3.connect(campaign.store.path, isolation_level=None)) as other:
-        campaign.store.db.execute("PRAGMA busy_timeout = 100")
+    other = sqlite3.connect(campaign.store.path, isolation_level=None)
+    monkeypatch.setattr(database, "PATIENCE", 0.1)
+    with closing(other), page_of(campaign) as site:
         other.execute("BEGIN IMMEDIATE")  # another process is writing
         refused = site("POST", "/api/answers", {"holder": "h", "events": [event]})
         other.execute("ROLLBACK")
-    campaign.store.db.execute("PRAGMA busy_timeout = 60000")
-    assert refused.status == 503
-    assert "do the last step again" in refused.json["detail"]
-    assert "error" not in site.say(event)["done"][0]
+        assert refused.status == 503
+        assert "do the last step again" in refused.json["detail"]
+        assert "error" not in site.say(event)["done"][0]
     assert stored(campaign) == [(0, 1, "similar")]
 
 

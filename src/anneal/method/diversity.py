@@ -8,8 +8,10 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anneal.method.mining import Mined
+from anneal.method.neighbours import unit
 from anneal.pairs import Floats, Ids, Pairs
 
 PairVectors = Callable[[Floats, Floats], Floats]
@@ -66,3 +68,17 @@ def clusters(points: Floats, n: int, rng: np.random.Generator) -> Ids:
         warnings.simplefilter("ignore", ConvergenceWarning)  # coinciding points
         cluster = KMeans(n, n_init=1, random_state=seed).fit_predict(points)
     return np.asarray(cluster, dtype=np.int64)
+
+
+def representatives(
+    points: Floats, n: int, known: NDArray[np.bool_], rng: np.random.Generator
+) -> tuple[Ids, Ids]:
+    """The row of one point for each of n clusters, and the size of its cluster: a ``known`` point where there
+    is one, and of these, or of all, the one nearest to the centre."""
+    cluster = clusters(points, n, rng)
+    centres = np.zeros((n, points.shape[1]), points.dtype)
+    np.add.at(centres, cluster, points)
+    typical = np.einsum("ij,ij->i", points, unit(centres)[cluster])
+    order = np.lexsort((-typical, ~known))
+    found, first = np.unique(cluster[order], return_index=True)
+    return order[first], np.bincount(cluster)[found]

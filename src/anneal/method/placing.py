@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import Generator
 
 from anneal.method import sheets
-from anneal.method.diversity import best_per_cluster
+from anneal.method.diversity import best_per_cluster, representatives
 from anneal.method.groups import NEIGHBOURS, Membership, candidates, spread_labels
 from anneal.method.mining import cosine, mine
 from anneal.method.neighbours import nearest
@@ -23,7 +23,8 @@ from anneal.method.snapshot import Agenda, Snapshot
 from anneal.pairs import UNKNOWN, Floats, Ids, Pair, Pairs, Verdict
 
 TRIES = 2  # groups that an image is shown beside before it stays a group of its own
-CENTRES = 160  # clusters at the start of a campaign, at most
+CENTRES = 160  # images that start a campaign, at most: typical ones, each of another cluster …
+START = 12  # … until one image in START has a relation
 OVERLAP = 0.2  # two groups that overlap this much may be one
 WORTH = 0.85  # a tile is wanted at least this much, compared with the mean of the first images
 TILES = 10  # images that are wanted for sheets, for each group
@@ -43,9 +44,10 @@ def plan(
     neighbourhood: bool = True,
     with_sheets: bool = True,
 ) -> Agenda:
-    """Pairs that would join two groups, then all unplaced images, the most wanted ones first. The switches
-    are for ablations: do not join; do not prefer images that find their group soon; go by an image's own
-    doubt instead of its neighbourhood's. Joins that are on a sheet come after those that are on none."""
+    """Pairs that would join two groups, then all unplaced images, the most wanted ones first: at the start
+    typical images, later those in doubt. The switches are for ablations: do not join; do not prefer images
+    that find their group soon; go by an image's own doubt instead of its neighbourhood's. Joins that are on a
+    sheet come after those that are on none."""
     known = snapshot.known
     by_frozen = snapshot.membership
     images = candidates(snapshot.images, known, rng) if by_frozen is None else by_frozen.images
@@ -60,10 +62,10 @@ def plan(
     if by_frozen is None:
         by_frozen = by_trained
     doubt = _doubt(by_trained, by_frozen, unplaced, soon, neighbourhood)
-    in_doubt = np.argsort(-doubt, kind="stable")[: WIDEN * n]  # rows of unplaced
-    wanted = doubt[in_doubt]
-    candidate = unplaced[in_doubt]
-    first = candidate[best_per_cluster(snapshot.vectors[candidate], wanted, min(n, len(candidate)), rng)]
+    if len(known.members) < min(CENTRES, len(images) // START):
+        first = _unrepresented(snapshot, images, n, rng)
+    else:
+        first = _in_doubt(snapshot, unplaced, doubt, n, rng)
     planned = sheets.none()
     if with_sheets:
         planned = _sheets(snapshot, by_trained, by_frozen, unplaced, doubt, first, joins, rng)
@@ -111,6 +113,25 @@ def _open_share(snapshot: Snapshot, trained: Membership, frozen: Membership, ima
 def _in_front(first: Ids, every: Ids) -> Ids:
     """Every image, with these ones first."""
     return np.concatenate([first, every[~np.isin(every, first)]])
+
+
+def _in_doubt(snapshot: Snapshot, unplaced: Ids, doubt: Floats, n: int, rng: Generator) -> Ids:
+    """Of the images most in doubt n that differ, the most in doubt first."""
+    rows = np.argsort(-doubt, kind="stable")[: WIDEN * n]
+    images = unplaced[rows]
+    return images[best_per_cluster(snapshot.vectors[images], doubt[rows], min(n, len(images)), rng)]
+
+
+def _unrepresented(snapshot: Snapshot, images: Ids, n: int, rng: Generator) -> Ids:
+    """While little is known: the most typical image of each of n clusters without a known image, the largest
+    first. There are clusters for these and for each known image. Doubt means little yet."""
+    vectors = snapshot.vectors if snapshot.frozen is None else snapshot.frozen
+    images = rng.permutation(images)
+    known = snapshot.known.has_relations(images)
+    count = min(int(known.sum()) + n, len(images))
+    rows, sizes = representatives(np.asarray(vectors[images]), count, known, rng)
+    new = ~known[rows]
+    return images[rows[new][np.argsort(-sizes[new], kind="stable")]][:n]
 
 
 def _typical(snapshot: Snapshot, unplaced: Ids, n: int, rng: Generator) -> Ids:

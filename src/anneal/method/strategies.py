@@ -18,10 +18,9 @@ from numpy.random import Generator
 
 from anneal.errors import UsageError
 from anneal.method import placing, steering, uncertainty
-from anneal.method.diversity import DIVERSITIES, Diversity, clusters, kmeans
+from anneal.method.diversity import DIVERSITIES, Diversity, kmeans, representatives
 from anneal.method.groups import candidates
 from anneal.method.mining import cosine, mine, pairwise
-from anneal.method.neighbours import unit
 from anneal.method.sheets import Sheet
 from anneal.method.similarity import Similarity
 from anneal.method.snapshot import Agenda, Snapshot
@@ -166,13 +165,7 @@ def cobra(snapshot: Snapshot, n: int, rng: Generator) -> Agenda:
     has = snapshot.known.has_relations(images)
     count = min(int(has.sum()) + n, SUPER_INSTANCES)
     if count < len(images):
-        rows = np.asarray(snapshot.vectors[images])
-        cluster = clusters(rows, count, rng)
-        centres = np.zeros((count, rows.shape[1]), rows.dtype)
-        np.add.at(centres, cluster, rows)
-        typical = np.einsum("ij,ij->i", rows, unit(centres)[cluster])
-        order = np.lexsort((-typical, ~has))
-        images = images[order[np.unique(cluster[order], return_index=True)[1]]]
+        images = images[representatives(np.asarray(snapshot.vectors[images]), count, has, rng)[0]]
     return Agenda(_closest(snapshot, images, WIDEN * WIDEN * n, rng), images)
 
 

@@ -4,18 +4,16 @@ import { Deck } from "./deck.js";
 import { $, announce, askText, count, el, fill, notice, number, percent, setBar, setText } from "./dom.js";
 import { keysOf, pretty } from "./keys.js";
 import { idsOf, sheetKey, sheetWords, showSheet } from "./sheet.js";
-import { poll, put, unsent, want } from "./outbox.js";
+import { change, poll, put, unsent, want } from "./outbox.js";
 import { zoomable } from "./zoom.js";
 
 const FEW = 2, AT_ONCE = 2, KEPT = 20;     // pairs: fewer than this ask for more, loaded at once, kept loaded for undo
-const LATE = 10000;    // ms: the longest that a state which does not know a change may be on its way
 const SWIPES = { right: "similar", left: "dissimilar", up: "unsure" };
 const deck = new Deck();
 const stage = $("#stage"), left = $("#label-left"), right = $("#label-right");
 const zoom = zoomable(stage, (way, event) => answer(SWIPES[way], event));
 
 let active = false, asked = false;         // asked: a list of questions has come
-let wish = null;       // what the person has just set the switch of the sheets to
 let shownAt = 0, paintedAt = 0, awayAt = null;
 window.annealPaint = [];
 
@@ -255,7 +253,7 @@ function drawStatus() {
   setText($("#share"), share === null ? "" : `lately ${percent(share)} similar ${aimed}`);
   drawMeter(share, aim);
   $("#sheets").hidden = state.sheets === null;
-  $("#sheets input").checked = wish?.on ?? Boolean(state.sheets);
+  $("#sheets input").checked = Boolean(state.sheets);
   setText($("#pace"), yours?.per_minute ? `${number(Math.round(yours.per_minute))} a minute` : "");
   setText($("#round"), `round ${standing.rounds}`);
   const busy = machine.state === "learning";
@@ -295,20 +293,22 @@ async function editCriterion() {
     value: store.state.criterion });
   if (text === null) return;
   try {
-    store.state.criterion = (await api("/api/criterion", { method: "PUT", json: { text } })).criterion;
+    store.state.criterion = (await change("/api/criterion", { method: "PUT", json: { text } })).criterion;
     drawStatus();
   } catch (error) { notice(error.message); }
 }
 
 async function switchSheets(event) {
-  const mine = wish = { on: event.target.checked };
+  const before = store.state.sheets;
+  store.state.sheets = event.target.checked;           // what is drawn meanwhile must not switch it back
   try {
-    const { on: sheets } = await api("/api/sheets", { method: "PUT", json: mine });
-    if (!sheets && deck.shown?.tiles) singly();
+    store.state.sheets = (await change("/api/sheets", { method: "PUT", json: { on: store.state.sheets } })).on;
+    if (!store.state.sheets && deck.shown?.tiles) singly();
     want();
-    await new Promise((resolve) => setTimeout(resolve, LATE));
-  } catch (error) { notice(error.message); }
-  if (wish === mine) wish = null;
+  } catch (error) {
+    store.state.sheets = before;
+    notice(error.message);
+  }
   drawStatus();
 }
 

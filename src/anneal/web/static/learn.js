@@ -1,6 +1,7 @@
 // The buttons that ask the machine to learn now.
-import { api, on, store } from "./api.js";
+import { on, store } from "./api.js";
 import { $, notice, setText } from "./dom.js";
+import { change } from "./outbox.js";
 
 const buttons = () => document.querySelectorAll("button.learn");
 
@@ -18,7 +19,7 @@ async function learn() {
   const { machine } = store.state;
   if (machine.refusal || machine.wanted || machine.state === "learning") return;
   try {
-    store.state.machine = await api("/api/learn", { method: "POST" });
+    store.state.machine = await change("/api/learn", { method: "POST" });
     draw(store.state);
   } catch (error) { notice(error.message); }
 }

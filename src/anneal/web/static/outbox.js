@@ -10,7 +10,7 @@ const pending = [];        // in the order of sending
 const aside = new Map();   // key → event that the server does not take, with the reason
 let lastSlot = 0, unsaved = false;
 let running = false, wanted = false, failing = false, delay = FIRST_DELAY, batchSize = BATCH;
-let posting = false, posts = 0;
+let posting = 0, posts = 0;      // requests that change the state: on their way, and so far
 let hurryUp = () => {};
 
 /** 32 random hexadecimal digits. (crypto.randomUUID is missing where the page is served over plain http.) */
@@ -194,17 +194,18 @@ async function retryLater(error) {
   delay = Math.min(delay * 2, LAST_DELAY);
 }
 
+/** A request that changes the state. A state that was asked for before it, or meanwhile, is dropped. */
+export async function change(path, options) {
+  posts += 1;
+  posting += 1;
+  try { return await api(path, options); } finally { posting -= 1; }
+}
+
 async function send(batch) {
   const { annotator } = batch[0];
-  posts += 1;
-  posting = true;
-  let reply;
-  try {
-    reply = await api("/api/answers", { method: "POST",
-      json: { campaign: batch[0].campaign, annotator, holder: store.holder, n: AHEAD, events: batch.map((entry) => entry.event) } });
-  } finally {
-    posting = false;
-  }
+  const mine = posts + 1;
+  const reply = await change("/api/answers", { method: "POST",
+    json: { campaign: batch[0].campaign, annotator, holder: store.holder, n: AHEAD, events: batch.map((entry) => entry.event) } });
   const named = new Map(reply.done.map((result) => [result.key, result]));
   const done = batch.filter((entry) => named.has(entry.event.key));
   if (!done.length) throw new ApiError(0, "The server did not confirm any answer.");
@@ -218,7 +219,7 @@ async function send(batch) {
     wanted = true;
     throw new ApiError(503, reply.problem);
   }
-  accept(reply.state);
+  if (posts === mine) accept(reply.state);
   if (annotator === store.annotator) { wanted = false; emit("questions", reply.questions); } else wanted = true;
 }
 
@@ -285,7 +286,7 @@ function forget({ event }) {
   keep.remove(ASIDE + event.key);
 }
 
-/** Fetches the state. The reply to an answer brings a newer one, so while one is on its way this one is dropped. */
+/** Fetches the state; not while a change is on its way, whose reply is newer. */
 export async function poll() {
   if (posting) return;
   const before = posts;

@@ -3,6 +3,7 @@ import { api, on, store } from "./api.js";
 import { lineChart } from "./chart.js";
 import { $, count, el, fill, notice, number, percent, setText, table } from "./dom.js";
 import * as finetune from "./finetune.js";
+import { change } from "./outbox.js";
 
 const AXES = { answers: "answers", bits: "bits of information", minutes: "minutes of work" };
 let active = false, data = null, text = "", rounds = null, turn = 0;
@@ -79,7 +80,7 @@ function drawArchive({ images, archive, machine }) {
 async function update() {
   $("#update").disabled = true;
   try {
-    store.state.archive = await api("/api/update", { method: "POST" });
+    store.state.archive = await change("/api/update", { method: "POST" });
     drawArchive(store.state);
   } catch (error) {
     $("#update").disabled = false;
@@ -90,7 +91,7 @@ async function update() {
 async function setStop(event) {
   event.preventDefault();
   try {
-    await api("/api/stop", { method: "PUT", json: { below: Number($("#stop-below").value) } });
+    await change("/api/stop", { method: "PUT", json: { below: Number($("#stop-below").value) } });
     $("#stop-below").blur();
     await load();
   } catch (error) { notice(error.message); }
