@@ -177,6 +177,7 @@ def parts(base: Base) -> Players:
     return {
         "place": base.cold_player("place"),
         "place without-joining": base.cold_player("place", ablation="no-joins"),
+        "place by-doubt-at-once": base.cold_player("place", ablation="no-typical"),
         "place by-doubt-alone": base.cold_player("place", ablation="doubt-alone"),
         "place by-own-doubt": base.cold_player("place", ablation="own-doubt"),
         "place without-pseudo-labels": base.cold_player("place", pseudo_labels=0.0),

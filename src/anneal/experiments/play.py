@@ -30,6 +30,7 @@ from anneal.settings import Settings, Stream
 
 ABLATIONS: dict[str, Callable[[Settings], Callable[..., Agenda]]] = {
     "no-joins": lambda own: partial(placing.plan, join=False, with_sheets=own.sheets > 0),
+    "no-typical": lambda own: partial(placing.plan, typical=False, with_sheets=own.sheets > 0),
     "doubt-alone": lambda own: partial(placing.plan, soon=False, with_sheets=own.sheets > 0),
     "own-doubt": lambda own: partial(placing.plan, neighbourhood=False, with_sheets=own.sheets > 0),
     "pair-vector-sum": lambda own: partial(mgue, settings=own, diversity=DIVERSITIES["kmeans-sum"]),

@@ -40,14 +40,15 @@ def plan(
     rng: Generator,
     *,
     join: bool = True,
+    typical: bool = True,
     soon: bool = True,
     neighbourhood: bool = True,
     with_sheets: bool = True,
 ) -> Agenda:
     """Pairs that would join two groups, then all unplaced images, the most wanted ones first: at the start
-    typical images, later those in doubt. The switches are for ablations: do not join; do not prefer images
-    that find their group soon; go by an image's own doubt instead of its neighbourhood's. Joins that are on a
-    sheet come after those that are on none."""
+    typical images, later those in doubt. The switches are for ablations: do not join; no typical images
+    after the first round; do not prefer images that find their group soon; go by an image's own doubt instead
+    of its neighbourhood's. Joins that are on a sheet come after those that are on none."""
     known = snapshot.known
     by_frozen = snapshot.membership
     images = candidates(snapshot.images, known, rng) if by_frozen is None else by_frozen.images
@@ -62,7 +63,7 @@ def plan(
     if by_frozen is None:
         by_frozen = by_trained
     doubt = _doubt(by_trained, by_frozen, unplaced, soon, neighbourhood)
-    if len(known.members) < min(CENTRES, len(images) // START):
+    if typical and len(known.members) < min(CENTRES, len(images) // START):
         first = _unrepresented(snapshot, images, n, rng)
     else:
         first = _in_doubt(snapshot, unplaced, doubt, n, rng)
