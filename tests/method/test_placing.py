@@ -141,6 +141,8 @@ def test_while_little_is_known_images_of_clusters_without_a_known_one_come_first
     first = placing.plan(snapshot, 7, seed(0)).images[:7]
     assert sorted(kind[first].tolist()) == [2, 3, 4, 5, 6, 7, 8]
     assert sorted(kind[first[:3]].tolist()) == [2, 3, 4]  # the largest first
+    by_doubt = placing.plan(snapshot, 7, seed(0), typical=False).images[:7]
+    assert sorted(kind[by_doubt].tolist()) != sorted(kind[first].tolist())
 
 
 def test_when_one_image_in_twelve_is_known_those_in_doubt_come_first() -> None:
