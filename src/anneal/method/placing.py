@@ -23,8 +23,9 @@ from anneal.method.snapshot import Agenda, Snapshot
 from anneal.pairs import UNKNOWN, Floats, Ids, Pair, Pairs, Verdict
 
 TRIES = 2  # groups that an image is shown beside before it stays a group of its own
-CENTRES = 160  # images that start a campaign, at most: typical ones, each of another cluster …
-START = 12  # … until one image in START has a relation
+CENTRES = 160  # clusters at the start of a campaign, at most
+FEW = 80  # images: while fewer have a relation, typical images come first …
+START = 20  # … in a small archive, while fewer than one in START have
 OVERLAP = 0.2  # two groups that overlap this much may be one
 WORTH = 0.85  # a tile is wanted at least this much, compared with the mean of the first images
 TILES = 10  # images that are wanted for sheets, for each group
@@ -63,7 +64,7 @@ def plan(
     if by_frozen is None:
         by_frozen = by_trained
     doubt = _doubt(by_trained, by_frozen, unplaced, soon, neighbourhood)
-    if typical and len(known.members) < min(CENTRES, len(images) // START):
+    if typical and len(known.members) < min(FEW, len(images) // START):
         first = _unrepresented(snapshot, images, n, rng)
     else:
         first = _in_doubt(snapshot, unplaced, doubt, n, rng)
