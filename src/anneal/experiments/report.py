@@ -160,7 +160,7 @@ def summary_table(archive: str, results: Path) -> str:
     place = curves(played)
     beyond = curves(read(results / f"{archive}-beyond" / "curve.csv"))
     rows = {"no training": place["frozen"], "`place`": place["place"]}
-    others = ("mgue", "bcgue", "cal-metric", "random")
+    others = ("mgue", "bcgue", "cobra", "cal-metric", "random")
     rows |= {f"`{name}`": beyond[name] for name in others if name in beyond}
     budgets = [123, 246, 369, 738, 1230, 1845]
     lines = []
