@@ -24,6 +24,7 @@ LABELS = {
 BEYOND = {
     "place": "place (ours)",
     "mgue": "ANNEAL-MGUE",
+    "cobra": "COBRA",
     "cal-metric": "class labels (CAL)",
     "random": "random pairs",
 }
