@@ -11,9 +11,8 @@ export ANNEAL_DATA ?= $(wildcard ../shared/data)
 demo: $(READY)
 	$(BIN)/anneal demo --out demo
 
-# Three workers on two cores: some tests wait for processes, browsers and clusters.
 test: $(READY) browser
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 # Attacks with counts: kills, copies, requests, people, worker, disk, power. One of them: .venv/bin/python tests/torture/run.py kills=100
 torture: $(READY)
