@@ -16,16 +16,19 @@ from scipy.special import expit
 
 from anneal.files import release
 from anneal.method.mining import pairwise
-from anneal.method.neighbours import nearest
 from anneal.method.relations import Relations
+from anneal.method.ridge import GroupRidge
 from anneal.method.uncertainty import fit_logistic
 from anneal.pairs import Answers, Floats, Ids, Pair, Pairs, Verdict
 
 ENOUGH = 30  # answers needed to say how likely a verdict was
 LARGE = 5  # images: two groups this large are not joined by one answer alone
 SMALL_PART = 2  # images: a part of a group this small is not worth a question
-NEAR = 64  # nearest images that are looked at …
-VOTES = 5  # … and how many of them vote
+LEAST = -0.9  # a similar answer is strange if its group has a lower score than this for an image …
+PER_DOUBLING = 0.13  # … and for each doubling of the images this much more, because more is at stake
+LEAD = 0.1  # a dissimilar answer is strange if the refused group leads all others by this much
+WORST_SCORE = 0.5  # about the most that a similar answer can lack …
+WORST_LEAD = 2.0  # … and a dissimilar one: so the two kinds can be compared
 SETTLED = 2  # settled answers that separate two groups for good
 PAYS = 0.2  # share of mistakes among rechecked answers from which rechecking goes on in full
 
@@ -66,57 +69,41 @@ def against_frozen(
 ) -> Pairs:
     """Answers that the frozen features speak against, the strangest first; ``settled`` pairs are left out.
 
-    A similar answer is strange if it alone holds two parts of a group together and the nearest images of the
-    smaller part vote against it (one per group). A dissimilar answer is strange if it alone separates two
-    groups and the smaller one votes for the larger. The larger the part, the more is at stake, so the sooner
-    it is asked. Where ``some_are_wrong``, several answers that separate two groups may be: two parts of one
-    class get a wrong one whenever an image is refused by the first part and goes to the second.
+    The features judge images as if their own answers were not known (``ridge``). A similar answer is strange
+    if it alone holds two parts of a group together and the group has a low score for the smaller part. A
+    dissimilar answer is strange if it alone separates two groups and the larger has the best score for the
+    smaller. The larger the part, the more is at stake, so the sooner it is asked. Where ``some_are_wrong``,
+    several answers that separate two groups may be: two parts of one class get a wrong one whenever an image
+    is refused by the first part and goes to the second.
     """
-    if not len(answers):
+    if not len(known.members):
         return Pairs.none()
-    vote = _Votes(frozen, known)
+    images = known.members
+    judge = GroupRidge(np.asarray(frozen[images]), images, known.group[images])
+    release(frozen)
     left = {row for row, pair in enumerate(answers.pairs) if pair not in settled}
-    strange = _strange_bridges(answers, known, vote, left)
-    strange += _strange_separations(answers, known, vote, left, some_are_wrong)
+    strange = _strange_bridges(answers, known, judge, left)
+    strange += _strange_separations(answers, known, judge, left, some_are_wrong)
     return answers.pairs[np.array([row for _, row in sorted(strange)], dtype=np.int64)]
-
-
-class _Votes:
-    """Votes of the nearest known images, by the frozen features."""
-
-    def __init__(self, frozen: Floats, known: Relations) -> None:
-        self.known = known
-        self.members = known.members
-        rows = np.asarray(frozen[self.members])
-        release(frozen)
-        self.near = self.members[nearest(rows, np.arange(len(rows)), rows, NEAR).ids]
-
-    def share(self, part: Ids, group: int) -> float:
-        """Among the nearest images outside a part, of each of its members, the share that is in a group; nan
-        where there are none outside."""
-        near = self.near[np.searchsorted(self.members, part)]
-        outside = ~np.isin(near, part)
-        counted = outside & (np.cumsum(outside, axis=1) <= VOTES)
-        return float((self.known.group[near] == group)[counted].mean()) if counted.any() else math.nan
 
 
 Strange = list[tuple[float, int]]  # (how strange, less is stranger; row of the answer)
 
 
-def _strange_bridges(answers: Answers, known: Relations, vote: _Votes, left: Set[int]) -> Strange:
+def _strange_bridges(answers: Answers, known: Relations, judge: GroupRidge, left: Set[int]) -> Strange:
     strangest: dict[int, tuple[float, int]] = {}  # of each group
     for row, part in bridges(answers, known):
         group = int(known.group[answers.pairs.a[row]])
-        needed = 0.1 * math.log2(len(part))
-        share = vote.share(part, group)
-        if share < needed and row in left:
-            strangest[group] = min(strangest.get(group, (math.inf, 0)), (share / needed, row))
+        lacks = judge.score(part, group) - (LEAST + PER_DOUBLING * math.log2(len(part)))
+        if lacks < 0 and row in left:
+            strangest[group] = min(strangest.get(group, (math.inf, 0)), (lacks / WORST_SCORE, row))
     return list(strangest.values())
 
 
 def _strange_separations(
-    answers: Answers, known: Relations, vote: _Votes, left: Set[int], some_are_wrong: bool
+    answers: Answers, known: Relations, judge: GroupRidge, left: Set[int], some_are_wrong: bool
 ) -> Strange:
+    members = known.members[np.argsort(known.group[known.members], kind="stable")]
     strange: Strange = []
     for groups, rows in _separations(answers, known).items():
         unsettled = [row for row in rows if row in left]
@@ -124,11 +111,10 @@ def _strange_separations(
         if enough or not unsettled:
             continue
         small, large = sorted(groups, key=lambda group: (known.sizes[group], group))
-        part = vote.members[known.group[vote.members] == small]
-        allowed = min(0.5 + 0.1 * math.log2(len(part)), 0.9)
-        share = 1 - vote.share(part, large)
-        if share <= allowed:
-            strange.append((share / allowed, unsettled[0]))
+        start, end = np.searchsorted(known.group[members], [small, small + 1])
+        lacks = LEAD - judge.lead(members[start:end], large)
+        if lacks < 0:
+            strange.append((lacks / WORST_LEAD, unsettled[0]))
     return strange
 
 
