@@ -12,7 +12,7 @@ from anneal.archive.catalog import open_archive
 from anneal.campaign import turn
 from anneal.campaign.networks import Origin
 from anneal.campaign.turn import Learned, Training
-from anneal.method.groups import neighbour_table, spread_labels
+from anneal.method.groups import likely_groups, neighbour_table
 from anneal.network import encode, train
 from anneal.network.backbones import Backbone
 from anneal.network.losses import anchor_loss
@@ -64,6 +64,6 @@ def test_a_strategy_that_needs_groups_gets_the_likely_groups_of_the_frozen_featu
     assert snapshot.membership is not None
     assert snapshot.frozen is not None
     near = neighbour_table(snapshot.frozen, np.arange(120), centred=True)
-    expected = spread_labels(snapshot.frozen, np.arange(120), snapshot.known, near).share
+    expected = likely_groups(snapshot.frozen, np.arange(120), snapshot.known, near).share
     np.testing.assert_array_equal(snapshot.membership.share, expected)
     assert learn(drawn, cache, tmp_path / "mgue", "mgue").snapshot.membership is None  # mgue needs no groups

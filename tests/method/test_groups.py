@@ -1,4 +1,4 @@
-"""Label spreading: the known groups of some images say which group other images are likely in."""
+"""Which group images are likely in, by the known groups of some of them."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anneal.method import groups
-from anneal.method.groups import MAX_IMAGES, candidates, spread_labels, with_pseudo_labels
+from anneal.method.groups import MAX_IMAGES, candidates, likely_groups, spread_labels, with_pseudo_labels
 from anneal.method.neighbours import unit
 from anneal.method.relations import Relations, full
+from anneal.method.ridge import GroupRidge
 from anneal.pairs import Answers, Floats, Pairs, Verdict
 
 SIMILAR, DISSIMILAR, UNSURE = Verdict
@@ -58,6 +59,30 @@ def test_two_groups_of_one_cluster_overlap_and_groups_of_different_clusters_do_n
     assert overlap[first, second] > 0.4
     assert max(overlap[first, other], overlap[second, other]) < 0.1
     np.testing.assert_allclose(np.diag(overlap), 1, rtol=1e-5)
+
+
+def test_the_likely_group_is_by_the_mean_of_label_spreading_and_the_regression() -> None:
+    vectors = two_clusters()
+    known = relations(30, (0, 1, SIMILAR), (15, 16, SIMILAR), (0, 15, DISSIMILAR))
+    near = groups.neighbour_table(vectors, np.arange(30), centred=True)
+    both = likely_groups(vectors, np.arange(30), known, near)
+    spread = spread_labels(vectors, np.arange(30), known, near)
+    taught = np.array([0, 1, 15, 16])
+    scores = GroupRidge(vectors[taught], taught, known.group[taught]).scores(vectors)
+    weight = np.exp(groups.SHARPNESS * scores)
+    np.testing.assert_allclose(2 * both.share - spread.share, weight / weight.sum(1, keepdims=True), atol=1e-5)
+    assert both.groups.tolist() == spread.groups.tolist()
+    assert both.groups[both.share.argmax(axis=1)].tolist() == [known.group[0]] * 15 + [known.group[15]] * 15
+
+
+def test_the_regression_is_of_the_groups_that_are_spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "MAX_GROUPS", 1)
+    vectors = two_clusters()
+    known = relations(30, (0, 1, SIMILAR), (1, 2, SIMILAR), (15, 16, SIMILAR))
+    near = groups.neighbour_table(vectors, np.arange(30), centred=True)
+    both = likely_groups(vectors, np.arange(30), known, near)
+    assert both.groups.tolist() == [known.group[0]]
+    assert both.share.shape == (30, 1)
 
 
 def test_an_image_that_no_label_reaches_is_the_most_uncertain_and_gets_no_pseudo_label() -> None:

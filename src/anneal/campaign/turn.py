@@ -20,7 +20,7 @@ from anneal.campaign.networks import Origin, network_of, origin_of
 from anneal.campaign.recheck import earlier_suspects, recheck_rate
 from anneal.campaign.rounds import FROZEN, Record, Round
 from anneal.errors import UsageError
-from anneal.method.groups import Membership, candidates, spread_labels, with_pseudo_labels
+from anneal.method.groups import Membership, candidates, likely_groups, with_pseudo_labels
 from anneal.method.labelling import Labels
 from anneal.method.mining import pairwise
 from anneal.method.relations import Relations, none
@@ -317,7 +317,7 @@ def membership_of(
     if frozen is None or not needed or not len(known.members):
         return None
     images = candidates(campaign.images, known, rng)
-    return spread_labels(frozen, images, known, neighbours.by_frozen(campaign, frozen, images))
+    return likely_groups(frozen, images, known, neighbours.by_frozen(campaign, frozen, images))
 
 
 def _shape(settings: Settings, training: Training) -> Shape:
