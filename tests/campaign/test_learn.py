@@ -12,7 +12,7 @@ from anneal.archive.catalog import open_archive
 from anneal.campaign import turn
 from anneal.campaign.networks import Origin
 from anneal.campaign.turn import Learned, Training
-from anneal.method.groups import likely_groups, neighbour_table
+from anneal.method.groups import likely_groups, neighbour_table, spread_labels
 from anneal.network import encode, train
 from anneal.network.backbones import Backbone
 from anneal.network.losses import anchor_loss
@@ -26,7 +26,7 @@ SHRUNK = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(4), torch.nn.Flatten())
 BACKBONE = Backbone("shrunk", None, SHRUNK, (0.0,) * 3, (1.0,) * 3)
 
 
-def learn(drawn: Path, cache: Path, folder: Path, strategy: str) -> Learned:
+def learn(drawn: Path, cache: Path, folder: Path, strategy: str, training: Training | None = None) -> Learned:
     """The first round of a campaign, after four answers about six images of three classes."""
     archive = open_archive(drawn, 32, cache)
     settings = Settings(px=32, strategy=strategy, pseudo_labels=0.0)
@@ -34,7 +34,7 @@ def learn(drawn: Path, cache: Path, folder: Path, strategy: str) -> Learned:
     answers = answered(archive.classes, Pairs.of([0, 1, 15, 30], [1, 15, 16, 31]))
     for pair, verdict in zip(answers.pairs, answers.verdicts.tolist(), strict=True):
         campaign.answer(*pair, verdict)
-    learned = turn.learn(campaign, Origin(BACKBONE, None), Training(), {}, unwatched)
+    learned = turn.learn(campaign, Origin(BACKBONE, None), training or Training(), {}, unwatched)
     campaign.close()
     return learned
 
@@ -66,4 +66,8 @@ def test_a_strategy_that_needs_groups_gets_the_likely_groups_of_the_frozen_featu
     near = neighbour_table(snapshot.frozen, np.arange(120), centred=True)
     expected = likely_groups(snapshot.frozen, np.arange(120), snapshot.known, near).share
     np.testing.assert_array_equal(snapshot.membership.share, expected)
+    alone = learn(drawn, cache, tmp_path / "alone", "place", Training(regression=False)).snapshot.membership
+    assert alone is not None
+    expected = spread_labels(snapshot.frozen, np.arange(120), snapshot.known, near).share
+    np.testing.assert_array_equal(alone.share, expected)
     assert learn(drawn, cache, tmp_path / "mgue", "mgue").snapshot.membership is None  # mgue needs no groups

@@ -68,9 +68,10 @@ def test_the_likely_group_is_by_the_mean_of_label_spreading_and_the_regression()
     both = likely_groups(vectors, np.arange(30), known, near)
     spread = spread_labels(vectors, np.arange(30), known, near)
     taught = np.array([0, 1, 15, 16])
-    scores = GroupRidge(vectors[taught], taught, known.group[taught]).scores(vectors)
-    weight = np.exp(groups.SHARPNESS * scores)
-    np.testing.assert_allclose(2 * both.share - spread.share, weight / weight.sum(1, keepdims=True), atol=1e-5)
+    scores = GroupRidge(vectors[taught], taught, known.group[taught], groups.RIDGE).scores(vectors)
+    weight = 2**scores  # e to the power of ln 2 times the score, for two groups
+    by_regression = weight / weight.sum(1, keepdims=True)
+    np.testing.assert_allclose(2 * both.share - spread.share, by_regression, atol=1e-5)
     assert both.groups.tolist() == spread.groups.tolist()
     assert both.groups[both.share.argmax(axis=1)].tolist() == [known.group[0]] * 15 + [known.group[15]] * 15
 

@@ -5,9 +5,10 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from anneal.method.neighbours import unit
-from anneal.method.ridge import RIDGE, GroupRidge
+from anneal.method.ridge import GroupRidge
 from anneal.pairs import Floats, Ids
 
+RIDGE = 0.3
 GROUP = np.repeat([3, 5, 8, 9], [12, 18, 10, 1])  # the number of each image's group
 
 
@@ -17,13 +18,13 @@ def some_groups() -> tuple[Floats, GroupRidge]:
     centre = rng.normal(size=(3, 6))
     of = np.repeat([0, 1, 2, 0], [12, 18, 10, 5])
     features = unit(centre[of] + rng.normal(size=(45, 6))).astype(np.float32)
-    return features, GroupRidge(features[:41], np.arange(41), GROUP)
+    return features, GroupRidge(features[:41], np.arange(41), GROUP, RIDGE)
 
 
 def fitted_without(features: Floats, part: Ids) -> Floats:
     """(45, groups) the scores of a regression on the first 41 images but these."""
-    rows = np.asarray(features, dtype=np.float64)
-    rows = unit(rows - rows[:41].mean(axis=0))
+    own: Floats = np.asarray(features, dtype=np.float64)
+    rows = unit(own - own[:41].mean(axis=0))
     rows = np.column_stack([rows, np.ones(len(rows))])
     left = np.setdiff1d(np.arange(41), part)
     target = np.where(GROUP[left][:, None] == np.unique(GROUP), 1.0, -1.0)
@@ -56,6 +57,6 @@ def test_the_lead_is_over_the_best_of_the_other_groups_but_their_own() -> None:
 
 def test_with_one_group_the_lead_is_over_no_group() -> None:
     features, _ = some_groups()
-    ridge = GroupRidge(features[:12], np.arange(12), np.zeros(12, dtype=np.int64))
+    ridge = GroupRidge(features[:12], np.arange(12), np.zeros(12, dtype=np.int64), RIDGE)
     ids = np.array([2, 3])
     assert ridge.lead(ids, 0) == pytest.approx(ridge.score(ids, 0) + 1)

@@ -20,7 +20,7 @@ from anneal.campaign.networks import Origin, network_of, origin_of
 from anneal.campaign.recheck import earlier_suspects, recheck_rate
 from anneal.campaign.rounds import FROZEN, Record, Round
 from anneal.errors import UsageError
-from anneal.method.groups import Membership, candidates, likely_groups, with_pseudo_labels
+from anneal.method.groups import Membership, candidates, likely_groups, spread_labels, with_pseudo_labels
 from anneal.method.labelling import Labels
 from anneal.method.mining import pairwise
 from anneal.method.relations import Relations, none
@@ -48,6 +48,7 @@ class Training:
     space: str = "search"  # where pairs to ask are compared: search (as retrieval does), backbone or head
     classes: bool = False  # a softmax on the class labels too
     metric: bool = True  # the metric loss; without it the softmax alone
+    regression: bool = True  # guess likely groups by a regression too, not by label spreading alone
 
 
 @dataclass(frozen=True)
@@ -216,7 +217,7 @@ def learn(
     with timed(seconds, "infer"):
         evidence = campaign.evidence()
         known = evidence.closure.relations
-        membership = membership_of(campaign, frozen, known, rng)
+        membership = membership_of(campaign, frozen, known, rng, training.regression)
         taught = known
         if settings.pseudo_labels and membership is not None:
             taught = with_pseudo_labels(membership, known, settings.pseudo_labels)
@@ -310,14 +311,19 @@ def new_record(campaign: Campaign) -> Record:
 
 
 def membership_of(
-    campaign: Campaign, frozen: Floats | None, known: Relations, rng: np.random.Generator
+    campaign: Campaign,
+    frozen: Floats | None,
+    known: Relations,
+    rng: np.random.Generator,
+    regression: bool = True,
 ) -> Membership | None:
     """The likely group of images by the frozen features, where something needs it."""
     needed = campaign.settings.pseudo_labels or campaign.strategy.groups
     if frozen is None or not needed or not len(known.members):
         return None
     images = candidates(campaign.images, known, rng)
-    return likely_groups(frozen, images, known, neighbours.by_frozen(campaign, frozen, images))
+    guess = likely_groups if regression else spread_labels
+    return guess(frozen, images, known, neighbours.by_frozen(campaign, frozen, images))
 
 
 def _shape(settings: Settings, training: Training) -> Shape:

@@ -174,8 +174,9 @@ def noise(base: Base) -> Players:
 
 def parts(base: Base) -> Players:
     """What each part is worth, one changed at a time."""
+    place = base.cold_player("place")
     return {
-        "place": base.cold_player("place"),
+        "place": place,
         "place without-joining": base.cold_player("place", ablation="no-joins"),
         "place by-doubt-at-once": base.cold_player("place", ablation="no-typical"),
         "place by-doubt-alone": base.cold_player("place", ablation="doubt-alone"),
@@ -184,6 +185,7 @@ def parts(base: Base) -> Players:
         "place pseudo-labels-from-0.15": base.cold_player("place", pseudo_labels=0.15),
         "place pseudo-labels-from-0.5": base.cold_player("place", pseudo_labels=0.5),
         "place without-rechecking": base.cold_player("place", recheck=0.0),
+        "place without-regression": replace(place, training=replace(place.training, regression=False)),
         "mgue": base.cold_player("mgue"),
         "mgue threshold-logistic": base.cold_player("mgue", threshold="logistic"),
         "mgue without-pseudo-labels": base.cold_player("mgue", pseudo_labels=0.0),

@@ -24,7 +24,7 @@ from anneal.pairs import Floats, Ids
 NEIGHBOURS = 10
 STEPS = 20
 KEEP = 0.9
-SHARPNESS = 4.0  # of the shares that the scores of the regression give
+RIDGE = 0.1  # of the regression that guesses groups
 MAX_IMAGES = 20_000  # images with a group to look at, and as many without, drawn anew each time …
 MAX_GROUPS = 1000  # … and groups, the largest ones: this bounds memory and time
 
@@ -112,7 +112,9 @@ def spread_labels(
 
 
 def likely_groups(vectors: Floats, images: Ids, known: Known, neighbours: Ranking) -> Membership:
-    """The mean of what label spreading and the ridge regression say of all ``images``."""
+    """The mean of what label spreading and the ridge regression say of all ``images``. A softmax makes shares
+    of the scores. It is sharper where there are more groups: an image whose score is 0 for one group and −1
+    for all others is in that one by a half."""
     spread = spread_labels(vectors, images, known, neighbours)
     if not len(spread.groups):
         return spread
@@ -120,8 +122,8 @@ def likely_groups(vectors: Floats, images: Ids, known: Known, neighbours: Rankin
     rows = np.flatnonzero(np.isin(spread.images, known.members) & np.isin(group, spread.groups))
     features = np.asarray(vectors[spread.images])
     release(vectors)
-    scores = GroupRidge(features[rows], spread.images[rows], group[rows]).scores(features)
-    share = softmax(SHARPNESS * scores, axis=1).astype(np.float32)
+    scores = GroupRidge(features[rows], spread.images[rows], group[rows], RIDGE).scores(features)
+    share = softmax(np.log(len(spread.groups)) * scores, axis=1).astype(np.float32)
     return replace(spread, share=(spread.share + share) / 2)
 
 

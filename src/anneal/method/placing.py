@@ -27,6 +27,7 @@ CENTRES = 160  # clusters at the start of a campaign, at most
 FEW = 80  # images: while fewer have a relation, typical images come first …
 START = 20  # … in a small archive, while fewer than one in START have
 OVERLAP = 0.2  # two groups that overlap this much may be one
+SETTLED = 0.25  # share of the images with a relation from which an image's own doubt counts alone
 WORTH = 0.85  # a tile is wanted at least this much, compared with the mean of the first images
 TILES = 10  # images that are wanted for sheets, for each group
 WIDEN = 4  # clustering chooses n of the WIDEN · n images most in doubt
@@ -48,8 +49,8 @@ def plan(
 ) -> Agenda:
     """Pairs that would join two groups, then all unplaced images, the most wanted ones first: at the start
     typical images, later those in doubt. The switches are for ablations: do not join; no typical images
-    after the first round; do not prefer images that find their group soon; go by an image's own doubt instead
-    of its neighbourhood's. Joins that are on a sheet come after those that are on none."""
+    after the first round; do not prefer images that find their group soon; go by an image's own doubt at once
+    instead of its neighbourhood's first. Joins that are on a sheet come after those that are on none."""
     known = snapshot.known
     by_frozen = snapshot.membership
     images = candidates(snapshot.images, known, rng) if by_frozen is None else by_frozen.images
@@ -63,7 +64,8 @@ def plan(
         return Agenda(joins, unplaced)
     if by_frozen is None:
         by_frozen = by_trained
-    doubt = _doubt(by_trained, by_frozen, unplaced, soon, neighbourhood)
+    weight = max(1 - known.has_relations(images).mean() / SETTLED, 0.0) if neighbourhood else 0.0
+    doubt = _doubt(by_trained, by_frozen, unplaced, soon, weight)
     if typical and len(known.members) < min(FEW, len(images) // START):
         first = _unrepresented(snapshot, images, n, rng)
     else:
@@ -153,15 +155,15 @@ def density(vectors: Floats, images: Ids) -> Floats:
     return np.asarray(ranking.scores[:, 1:].mean(axis=1))
 
 
-def _doubt(trained: Membership, frozen: Membership, unplaced: Ids, soon: bool, neighbourhood: bool) -> Floats:
+def _doubt(trained: Membership, frozen: Membership, unplaced: Ids, soon: bool, weight: float) -> Floats:
     """How much a question about each image is wanted. An image is in doubt where the trained and the frozen
     space give it different groups: the network no longer doubts what it has learnt once, and the frozen
-    features learn nothing. The mean over the neighbourhood counts, because an image in doubt alone tells
-    nothing about others. The doubt is weighed by the chance that the image finds its group soon."""
+    features learn nothing. At first the mean over the neighbourhood counts, by its ``weight``, because an
+    image in doubt alone tells nothing about others; later these images are what is left. The doubt is weighed
+    by the chance that the image finds its group soon."""
     rows = np.searchsorted(trained.images, unplaced)
-    doubt = trained.disagreement(frozen)
-    if neighbourhood:
-        doubt = frozen.neighbourhood_mean(doubt)
+    own = trained.disagreement(frozen)
+    doubt: Floats = weight * frozen.neighbourhood_mean(own) + (1 - weight) * own
     if not soon:
         return doubt[rows]
     share = (trained.share[rows] + frozen.share[rows]) / 2

@@ -3,7 +3,7 @@
 What it would say of some images if their own answers were not known follows in closed form, so nothing is
 fitted again:
 
-    left out = Y − (I − H)⁻¹ (Y − H Y),    H = X (XᵀX + RIDGE · I)⁻¹ Xᵀ, rows and columns of these images
+    left out = Y − (I − H)⁻¹ (Y − H Y),    H = X (XᵀX + ridge · I)⁻¹ Xᵀ, rows and columns of these images
 """
 
 import numpy as np
@@ -12,19 +12,18 @@ from scipy.linalg import cholesky, solve_triangular
 from anneal.method.neighbours import unit
 from anneal.pairs import Floats, Ids
 
-RIDGE = 0.3  # for rows of unit length
-
 
 class GroupRidge:
     """The regression of some images, each with a group."""
 
-    def __init__(self, features: Floats, images: Ids, group: Ids) -> None:
-        """(n, d) features of the ``images``, sorted, and the number of each one's group."""
+    def __init__(self, features: Floats, images: Ids, group: Ids, ridge: float) -> None:
+        """(n, d) features of the ``images``, sorted, and the number of each one's group. The ``ridge`` is for
+        rows of unit length."""
         self.groups, self._column = np.unique(group, return_inverse=True)
         self._images = images
         self._mean = features.mean(axis=0, dtype=np.float64)
         inputs = self._inputs(features)
-        self._factor = cholesky(inputs.T @ inputs + RIDGE * np.eye(inputs.shape[1]), lower=True)
+        self._factor = cholesky(inputs.T @ inputs + ridge * np.eye(inputs.shape[1]), lower=True)
         self._rows = self._whiten(inputs)  # H is their product: rows · rowsᵀ
         total = np.zeros((len(self.groups), inputs.shape[1]))
         np.add.at(total, self._column, self._rows)

@@ -24,6 +24,7 @@ from anneal.pairs import Answers, Floats, Ids, Pair, Pairs, Verdict
 ENOUGH = 30  # answers needed to say how likely a verdict was
 LARGE = 5  # images: two groups this large are not joined by one answer alone
 SMALL_PART = 2  # images: a part of a group this small is not worth a question
+RIDGE = 0.3  # of the regression that judges answers
 LEAST = -0.9  # a similar answer is strange if its group has a lower score than this for an image …
 PER_DOUBLING = 0.13  # … and for each doubling of the images this much more, because more is at stake
 LEAD = 0.1  # a dissimilar answer is strange if the refused group leads all others by this much
@@ -79,7 +80,7 @@ def against_frozen(
     if not len(known.members):
         return Pairs.none()
     images = known.members
-    judge = GroupRidge(np.asarray(frozen[images]), images, known.group[images])
+    judge = GroupRidge(np.asarray(frozen[images]), images, known.group[images], RIDGE)
     release(frozen)
     left = {row for row, pair in enumerate(answers.pairs) if pair not in settled}
     strange = _strange_bridges(answers, known, judge, left)
