@@ -24,7 +24,7 @@ from anneal.experiments.runner import COLUMNS
 from anneal.method import estimate
 from anneal.method.mining import new_salt
 from anneal.method.relations import full
-from anneal.method.snapshot import Snapshot
+from anneal.method.snapshot import Agenda, Snapshot
 from anneal.network.backbones import Backbone
 from anneal.pairs import Answers, Pairs, Verdict
 from anneal.settings import Settings
@@ -126,20 +126,27 @@ def test_a_warm_round_trains_on_from_the_last(game: Game, tmp_path: Path) -> Non
 @pytest.mark.parametrize("strategy", ["place", "mgue"])
 def test_an_ablation_changes_what_is_planned(strategy: str, game: Game, tmp_path: Path) -> None:
     large = [name for name in ABLATIONS if name.startswith("budget")]  # change nothing in a small archive …
-    rest = [name for name in ABLATIONS if name not in (*large, "no-typical")]  # … or when half of it is known
+    early = ("no-typical", "own-doubt")  # … or when half of it is known
+    rest = [name for name in ABLATIONS if name not in (*large, *early)]
     names = [name for name in rest if name.startswith("pair-vector") == (strategy == "mgue")]
-    agendas = {}
-    for name in ("", *names):
-        game(tmp_path / name / "c", player_of(strategy, 0, ablation=name, per_round=60, heldout=0.0))
-        with closing(Campaign.open(tmp_path / name / "c")) as campaign:
-            agendas[name] = campaign.rounds.agenda()
-    whole = agendas.pop("")
-    for name, agenda in agendas.items():
-        changed = list(agenda.pairs) != list(whole.pairs) or agenda.images.tolist() != whole.images.tolist()
-        assert changed, name
+
+    def planned(name: str, per_round: int) -> Agenda:
+        folder = tmp_path / f"{name}-{per_round}" / "c"
+        game(folder, player_of(strategy, 0, ablation=name, per_round=per_round, heldout=0.0))
+        with closing(Campaign.open(folder)) as campaign:
+            return campaign.rounds.agenda()
+
+    def same(one: Agenda, other: Agenda) -> bool:
+        return list(one.pairs) == list(other.pairs) and one.images.tolist() == other.images.tolist()
+
+    whole = planned("", 60)
+    agendas = {name: planned(name, 60) for name in names}
+    assert [name for name, agenda in agendas.items() if same(agenda, whole)] == []
     if strategy == "place":
         assert len(whole.pairs) > 0
         assert len(agendas["no-joins"].pairs) == 0
+        assert same(planned("own-doubt", 60), whole)
+        assert not same(planned("own-doubt", 8), planned("", 8))
 
 
 def test_an_ablation_with_a_budget_mines_no_more_pairs_than_that() -> None:
