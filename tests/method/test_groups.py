@@ -76,6 +76,16 @@ def test_the_likely_group_is_by_the_mean_of_label_spreading_and_the_regression()
     assert both.groups[both.share.argmax(axis=1)].tolist() == [known.group[0]] * 15 + [known.group[15]] * 15
 
 
+def test_likely_groups_do_not_depend_on_the_size_of_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = two_clusters()
+    known = relations(30, (0, 1, SIMILAR), (15, 16, SIMILAR), (0, 15, DISSIMILAR))
+    near = groups.neighbour_table(vectors, np.arange(30), centred=True)
+    at_once = likely_groups(vectors, np.arange(30), known, near)
+    monkeypatch.setattr(groups, "BLOCK", 7)
+    in_blocks = likely_groups(vectors, np.arange(30), known, near)
+    np.testing.assert_allclose(in_blocks.share, at_once.share, rtol=1e-5)
+
+
 def test_the_regression_is_of_the_groups_that_are_spread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "MAX_GROUPS", 1)
     vectors = two_clusters()

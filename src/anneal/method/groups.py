@@ -25,6 +25,7 @@ NEIGHBOURS = 10
 STEPS = 20
 KEEP = 0.9
 RIDGE = 0.1  # of the regression that guesses groups
+BLOCK = 8192  # images whose scores are in memory at once
 MAX_IMAGES = 20_000  # images with a group to look at, and as many without, drawn anew each time …
 MAX_GROUPS = 1000  # … and groups, the largest ones: this bounds memory and time
 
@@ -122,9 +123,14 @@ def likely_groups(vectors: Floats, images: Ids, known: Known, neighbours: Rankin
     rows = np.flatnonzero(np.isin(spread.images, known.members) & np.isin(group, spread.groups))
     features = np.asarray(vectors[spread.images])
     release(vectors)
-    scores = GroupRidge(features[rows], spread.images[rows], group[rows], RIDGE).scores(features)
-    share = softmax(np.log(len(spread.groups)) * scores, axis=1).astype(np.float32)
-    return replace(spread, share=(spread.share + share) / 2)
+    regression = GroupRidge(features[rows], spread.images[rows], group[rows], RIDGE)
+    share = np.empty_like(spread.share)
+    for i in range(0, len(features), BLOCK):
+        some = slice(i, i + BLOCK)
+        scores = regression.scores(features[some])
+        by_regression = softmax(np.log(len(spread.groups)) * scores, axis=1).astype(np.float32)
+        share[some] = (spread.share[some] + by_regression) / 2
+    return replace(spread, share=share)
 
 
 def _graph(near: Ids, similarity: Floats) -> csr_array:

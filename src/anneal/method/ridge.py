@@ -52,7 +52,7 @@ class GroupRidge:
         own = int(self._column[at[0]])
         rows = self._rows[at]
         target = np.where(np.arange(len(self.groups)) == own, 1.0, -1.0)
-        error = np.linalg.solve(np.eye(len(at)) - rows @ rows.T, target - rows @ self._weights)
+        error = _solve(rows, target - rows @ self._weights)
         return np.asarray((target - error).mean(axis=0)), own
 
     def _inputs(self, features: Floats) -> Floats:
@@ -62,3 +62,11 @@ class GroupRidge:
 
     def _whiten(self, inputs: Floats) -> Floats:
         return np.asarray(solve_triangular(self._factor, inputs.T, lower=True).T)
+
+
+def _solve(rows: Floats, target: Floats) -> Floats:
+    """(I − R Rᵀ)⁻¹ Y, by a matrix as small as the shorter side of R: R may be a large part of a group."""
+    m, d = rows.shape
+    if m <= d:
+        return np.asarray(np.linalg.solve(np.eye(m) - rows @ rows.T, target))
+    return np.asarray(target + rows @ np.linalg.solve(np.eye(d) - rows.T @ rows, rows.T @ target))
