@@ -51,18 +51,8 @@ def curve(
         axes.axhline(upper, color="black", linewidth=1, linestyle=(0, (6, 3)), label="all labels")
     if paper is not None:
         score, spent = paper
-        axes.axhline(score, color="black", linewidth=1.2, linestyle=(0, (4, 2)))
-        text = f"the paper, after {spent} bits"
-        axes.annotate(  # at the right, where the curves are above it
-            text,
-            (1, score),
-            (-4, -4),
-            ("axes fraction", "data"),
-            "offset points",
-            ha="right",
-            va="top",
-            fontsize=9,
-        )
+        name = f"the paper, after {spent} bits"
+        axes.axhline(score, color="black", linewidth=1.2, linestyle=(0, (4, 2)), label=name)
     if frozen is not None:
         axes.axhline(frozen, color="black", linewidth=0.8, linestyle=(0, (1, 3)), label="untrained")
     axes.set_xlabel(AXES[axis].format(pace=pace))
