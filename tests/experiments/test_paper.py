@@ -306,6 +306,21 @@ def test_other_experiments_are_played_and_reported(
     assert ("Minutes at 1.2 s an act and 4.4 s a class label." in text) == (experiment != "choices")
 
 
+@pytest.mark.usefixtures("quick_trials")
+def test_a_player_with_nothing_left_to_ask_ends_and_the_others_play_on(
+    small_archive: Archive, tmp_path: Path
+) -> None:
+    rows = reproduce("beyond", small_archive, tmp_path, rounds=30, only=["place", "random"])
+    played = {name: [row["round"] for row in rows if row["player"] == name] for name in ("place", "random")}
+    assert played["random"] == list(range(30))
+    rounds = len(played["place"])
+    assert played["place"] == list(range(rounds))
+    assert 5 < rounds < 30
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert f"\nRound {rounds} of place was to ask 12 pairs but only " in text
+    assert (tmp_path / "answers.png").exists()
+
+
 # -- test images ---------------------------------------------------------------------------------------
 
 

@@ -12,9 +12,9 @@ from anneal.errors import UsageError
 from anneal.experiments import figures, plots, reported, tuned
 from anneal.experiments import report as tables
 from anneal.experiments.claims import LAMBDAS
-from anneal.experiments.curves import PACE, Pace, Row, curves
+from anneal.experiments.curves import PACE, Pace, Row, curves, read
 from anneal.experiments.oracle import Oracle
-from anneal.experiments.play import Player
+from anneal.experiments.play import NothingLeftError, Player
 from anneal.experiments.runner import Tell, Trial, run, split_of_trial, trials_of, untold
 from anneal.files import write_text
 from anneal.method.labelling import LABELLERS
@@ -304,7 +304,12 @@ def reproduce(
     pinned = {name: [shown] for name in panels(base)} if of_paper else {}
     todo = trials_of(archive, players, out, trials, inner=inner, pinned=pinned)
     begin = partial(_note, report, experiment, archive, todo)
-    rows = run(archive, todo, jobs, watch, tell, workers, begin)
+    ended = ""
+    try:
+        rows = run(archive, todo, jobs, watch, tell, workers, begin)
+    except NothingLeftError as error:  # the curves of these players are shorter
+        rows = read(out / "curve.csv")
+        ended = f"\n{error}\n"
     if experiment == "beyond":
         figures.costs(rows, preset.name, title, out, pace)
     elif of_paper:
@@ -312,7 +317,7 @@ def reproduce(
     if has_panel:
         pinned_trials = [trial for trial in todo if trial.number == 0 and trial.pinned]
         figures.panel(archive, preset.kind, title, pinned_trials, shown, out)
-    write_text(out / "report.md", _report(experiment, rows, preset.name, title, pace))
+    write_text(out / "report.md", _report(experiment, rows, preset.name, title, pace) + ended)
     return rows
 
 

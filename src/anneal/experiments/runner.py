@@ -33,7 +33,7 @@ from anneal.campaign.rounds import Record
 from anneal.errors import UsageError
 from anneal.experiments.curves import Row, read
 from anneal.experiments.oracle import Oracle, Split, inner_split, score, split_of
-from anneal.experiments.play import Player, changes, play
+from anneal.experiments.play import NothingLeftError, Player, changes, play
 from anneal.files import explain_disk_errors, write_text
 from anneal.method.neighbours import unit
 from anneal.network import backbones, encode
@@ -154,7 +154,8 @@ def run(
     begin: Callable[[], None] = lambda: None,
 ) -> list[Row]:
     """Play every trial from where it stands, ``jobs`` at a time or each by one of the ``workers``. Its files
-    grow with each round. ``begin`` is called before anything is scored, when the run is not refused."""
+    grow with each round. ``begin`` is called before anything is scored, when the run is not refused. Where
+    a trial has nothing left to ask, the others are played to their end before that is raised."""
     oracle = Oracle.of(archive)
     out = trials[0].out
     settings = trials[0].player.settings
@@ -199,6 +200,7 @@ def _played(
     else:
         playing = {trial: workers.submit("playing a trial", _play, trial.absolute()) for trial in trials}
     pending = set(playing.values())
+    ended: list[NothingLeftError] = []
     try:
         while True:
             done, pending = wait(pending, timeout=2.0, return_when=FIRST_COMPLETED)
@@ -213,13 +215,18 @@ def _played(
             if count > before:
                 yield records
             for future in done:
-                future.result()
+                try:
+                    future.result()
+                except NothingLeftError as error:
+                    ended.append(error)
             if not pending:
-                return
+                break
     except BaseException:
         if workers is None:
             executor.shutdown(wait=False, kill_workers=True)
         raise
+    if ended:
+        raise ended[0]
 
 
 def _start_process(parent: int) -> None:
