@@ -98,7 +98,7 @@ class Settings:
     )
     tile: int = _setting(0, "Cut scenes into tiles of TILE × TILE pixels. 0: an image is a whole file.")
     tile_overlap: int = _setting(0, "Pixels that two neighbouring tiles share.", option="--overlap")
-    # Half the answers of mgue for the same quality. Others (strategies.strategies) are for experiments.
+    # A quarter of mgue's answers for the same quality. Others (strategies.strategies) are for experiments.
     strategy: str = _setting("place", "What to ask: place, mgue (the paper's), or module:name.")
     # A turn takes seconds, so learn often.
     per_round: int = _setting(40, "Answers in a round. The machine learns after each round.")
