@@ -304,12 +304,7 @@ def reproduce(
     pinned = {name: [shown] for name in panels(base)} if of_paper else {}
     todo = trials_of(archive, players, out, trials, inner=inner, pinned=pinned)
     begin = partial(_note, report, experiment, archive, todo)
-    ended = ""
-    try:
-        rows = run(archive, todo, jobs, watch, tell, workers, begin)
-    except NothingLeftError as error:  # the curves of these players are shorter
-        rows = read(out / "curve.csv")
-        ended = f"\n{error}\n"
+    rows, ended = _played(out, partial(run, archive, todo, jobs, watch, tell, workers, begin))
     if experiment == "beyond":
         figures.costs(rows, preset.name, title, out, pace)
     elif of_paper:
@@ -319,6 +314,14 @@ def reproduce(
         figures.panel(archive, preset.kind, title, pinned_trials, shown, out)
     write_text(out / "report.md", _report(experiment, rows, preset.name, title, pace) + ended)
     return rows
+
+
+def _played(out: Path, play: Callable[[], list[Row]]) -> tuple[list[Row], str]:
+    """The rows, and a line on a player that had nothing left to ask: its curve is shorter."""
+    try:
+        return play(), ""
+    except NothingLeftError as error:
+        return read(out / "curve.csv"), f"\n{error}\n"
 
 
 def _title(title: str, inner: bool) -> str:
