@@ -60,7 +60,7 @@ class Record:
 class Round:
     """The files of one round, or of the frozen features: vectors.npy, index.faiss (of a large archive),
     neighbours.npz (of the frozen features), top.npy (the nearest of the queries), agenda.npz, against.npy
-    (suspects) and the model. Nobody else spells their names."""
+    (suspects), the model, and while it is trained training.safetensors. Nobody else spells their names."""
 
     folder: Path
     number: int
@@ -221,6 +221,11 @@ class Round:
         about = self.folder / "model.json"
         weights = [self.folder / "model.safetensors", *filter(None, [network_file(self.folder)])]
         return about.exists() and not (is_json(about) and all(map(is_whole, weights)))
+
+    @property
+    def training(self) -> Path:
+        """Where a training that takes minutes is saved on its way."""
+        return self.folder / "training.safetensors"
 
     def checksums(self) -> dict[str, tuple[int, str]]:
         """The size and the checksum of each file."""

@@ -181,6 +181,7 @@ def take(
         if serving != number:  # what was learnt from the answers, in the space of an earlier model
             snapshot = replace(snapshot, vectors=rounds.vectors(serving), probability=None)
         _plan_next(campaign, snapshot, number, rate)
+    files.training.unlink(missing_ok=True)
     choosing(1, 1)
     record = replace(
         record,
@@ -237,6 +238,7 @@ def learn(
             classes=classes,
             metric=training.metric or classes is None,
             start=origin.start,
+            checkpoint=campaign.rounds.files(campaign.rounds.current).training,
             progress=watch("learning"),
         )
     with timed(seconds, "embed"):

@@ -1,8 +1,9 @@
 """fit: train an encoder on what is known about pairs. The training loop is in ``_train``."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -16,6 +17,7 @@ from anneal.files import gather, release
 from anneal.method.relations import Relations
 from anneal.network import processes
 from anneal.network.backbones import Backbone, trains_in_half
+from anneal.network.checkpoint import Checkpoint
 from anneal.network.encode import prepare
 from anneal.network.losses import LOSSES, anchor_loss, pair_bce
 from anneal.network.model import Depth, Encoder, PairClassifier, Shape, narrowed, trainable, widen
@@ -118,14 +120,16 @@ def fit(
     classes: Ids | None = None,
     metric: bool = True,
     start: Encoder | None = None,
+    checkpoint: Path | None = None,
     progress: Progress = silent,
 ) -> Fitted:
     """Train an encoder on every known pair. The state of ``rng`` determines the result.
 
     ``stored`` is what ``encode.inputs`` returned. The features of ``images`` (default: all) set the scale of
     the head's input, and the anchor loss draws from them. ``pair_classifier`` trains BCGUE's classifier too,
-    ``classes`` (−1 where unknown) a softmax on the head. Training starts at ``start``, if given. Processes
-    that a launcher started beside this one help, if they call ``assist``.
+    ``classes`` (−1 where unknown) a softmax on the head. Training starts at ``start``, if given. If
+    it takes minutes it is saved in the file ``checkpoint`` on its way, and goes on from there. Processes that
+    a launcher started beside this one help, if they call ``assist``.
     """
     if not len(known.members):
         raise UsageError("Nothing can be learnt yet: no pair has been judged similar or dissimilar.")
@@ -135,7 +139,7 @@ def fit(
     task = _Task(known, settings, images, shape or Shape(), pair_classifier, classes, metric, start)
     processes.join(backbone.device)
     processes.from_main((task, rng))
-    return _fit(backbone, depth, stored, task, rng, progress)
+    return _fit(backbone, depth, stored, task, rng, progress, checkpoint)
 
 
 def assist(backbone: Backbone, depth: Depth, stored: NDArray[Any]) -> None:
@@ -166,6 +170,7 @@ def _fit(
     task: _Task,
     rng: np.random.Generator,
     progress: Progress,
+    checkpoint: Path | None = None,
 ) -> Fitted:
     """Make the networks, draw what every step shows, read it and train."""
     shape = task.shape
@@ -194,7 +199,7 @@ def _fit(
             read = _as_stored(backbone, stored)
         if processes.rank():
             torch.manual_seed(seed + processes.rank())  # each process has noise of its own
-        losses = _train(trained, read, steps, task, rng, device, progress)
+        losses = _train(trained, read, steps, task, rng, device, progress, checkpoint)
         if twin is not None:
             widen(*twin, encoder)
     return Fitted(encoder.eval(), classifier, softmax, tuple(losses))
@@ -208,6 +213,7 @@ def _train(
     rng: np.random.Generator,
     device: torch.device,
     progress: Progress,
+    checkpoint: Path | None,
 ) -> list[float]:
     """Returns the loss of every step. A step encodes m images with known pairs and a for the anchor loss."""
     settings = task.settings
@@ -221,8 +227,10 @@ def _train(
         parts.parameters(), betas=settings.betas, weight_decay=settings.weight_decay, fused=True
     )
     half = trains_in_half(device, encoder.depth)
-    losses: list[Tensor] = []
-    for step, (taught, others) in enumerate(steps):  # (m,), (a,)
+    saved = Checkpoint(checkpoint, parts, optimizer, rng, _describe(task, steps))
+    losses = saved.resume()
+    done = len(losses)
+    for step, (taught, others) in enumerate(steps[done:], start=done):  # (m,), (a,)
         m = len(taught)
         x, anchor = read(processes.share(np.concatenate([taught, others])))
         with torch.autocast(device.type, torch.bfloat16, enabled=half):
@@ -253,9 +261,21 @@ def _train(
         processes.average_gradients(parts.parameters())
         optimizer.step()
         losses.append(loss.detach())
+        saved.offer(losses)
         progress(step + 1, len(steps))
+    saved.finish(losses)
     parts.eval()
     return torch.stack(losses).tolist()
+
+
+def _describe(task: _Task, steps: list[Step]) -> Iterator[bytes]:
+    """What determines a training, beside the networks at its start."""
+    yield repr((task.settings, task.shape, task.metric)).encode()
+    known = task.known
+    for array in (known.group, known.links.data, known.links.indices, known.links.indptr, task.classes):
+        yield b"" if array is None else np.ascontiguousarray(array).tobytes()
+    for step in steps:
+        yield np.concatenate(step).tobytes()
 
 
 def _draw(task: _Task, anchored: bool, rng: np.random.Generator) -> list[Step]:
