@@ -186,7 +186,7 @@ class Round:
         """What the round after this one asks about; None if that is lost."""
         file = self.folder / "agenda.npz"
         if not file.exists():
-            return self._agenda_of_version_2()
+            return _agenda_of_version_2(self.folder)
         try:
             with file.open("rb") as opened, np.load(opened) as saved:
                 pairs = Pairs(saved["pairs"][:, 0], saved["pairs"][:, 1])
@@ -194,13 +194,6 @@ class Round:
                 return Agenda(pairs, saved["images"], saved["beside"], lean=float(saved["lean"]), **some)
         except UNREADABLE:
             return None
-
-    def _agenda_of_version_2(self) -> Agenda | None:
-        files = [self.folder / f"{name}.npy" for name in ("joins", "order", "beside")]
-        if not all(file.exists() for file in files):
-            return None
-        joins, order, beside = (np.load(file) for file in files)
-        return Agenda(Pairs(joins[:, 0], joins[:, 1]), order, beside)
 
     def save_suspects(self, pairs: Pairs) -> None:
         save_array(self.folder / "against.npy", np.column_stack([pairs.a, pairs.b]))
@@ -234,6 +227,14 @@ class Round:
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _agenda_of_version_2(folder: Path) -> Agenda | None:
+    files = [folder / f"{name}.npy" for name in ("joins", "order", "beside")]
+    if not all(file.exists() for file in files):
+        return None
+    joins, order, beside = (np.load(file) for file in files)
+    return Agenda(Pairs(joins[:, 0], joins[:, 1]), order, beside)
 
 
 class Rounds:

@@ -212,7 +212,8 @@ def learn(
     settings = campaign.settings
     depth = cast(Depth, settings.depth)
     backbone = origin.network
-    rng = settings.rng(Stream.FIT, campaign.rounds.current)
+    number = campaign.rounds.current
+    rng = settings.rng(Stream.FIT, number)
     stored = encode.inputs(campaign.archive(), backbone, depth, watch("encoding"), settings.views, workers)
     frozen = campaign.rounds.vectors(FROZEN) if campaign.rounds.has_vectors(FROZEN) else None
     with timed(seconds, "infer"):
@@ -225,22 +226,18 @@ def learn(
         classes = _class_column(campaign, taught) if training.classes else None
     with timed(seconds, "fit"):
         recipe = Fit.at(depth, training.recipe, loss=settings.loss, gamma=training.gamma)
+        recipe = recipe.times(training.length).knowing(len(known.members), len(campaign.images))
         fitted = fit(
-            backbone,
-            depth,
-            stored,
-            taught,
-            recipe.times(training.length).knowing(len(known.members), len(campaign.images)),
-            rng,
+            backbone, depth, stored, taught, recipe, rng,
             images=campaign.images,
             shape=_shape(settings, training),
             pair_classifier=campaign.strategy.pair_classifier,
             classes=classes,
             metric=training.metric or classes is None,
             start=origin.start,
-            checkpoint=campaign.rounds.files(campaign.rounds.current).training,
+            checkpoint=campaign.rounds.files(number).training,
             progress=watch("learning"),
-        )
+        )  # fmt: skip
     with timed(seconds, "embed"):
         search = fitted.encoder.space
         asked = search if training.space == "search" else cast(Space, training.space)

@@ -236,22 +236,7 @@ def _train(
         with torch.autocast(device.type, torch.bfloat16, enabled=half):
             features, z_shown = encoder(x, settings.noise, anchor)  # (m + a, dim), (m + a, out)
         z_shown = processes.gather(z_shown.float())
-        z = z_shown[:m]  # (m, out)
-        verdicts = task.known.among(taught, taught)  # (m, m)
-        loss = torch.zeros((), device=device)
-        if task.metric:
-            loss = LOSSES[settings.loss](z @ z.T, torch.from_numpy(verdicts).to(device))
-        if networks.classifier is not None:
-            i, j, similar = _known_pairs(verdicts, settings.classified, rng, device)  # (p,) each
-            compared = z
-            if encoder.space == "backbone":
-                compared = F.normalize(processes.gather(features.float()), dim=1)
-            bce = pair_bce(networks.classifier(compared, i, j), similar)
-            loss = (1 - settings.gamma) * loss + settings.gamma * bce
-        if networks.softmax is not None and task.classes is not None:
-            target = torch.from_numpy(task.classes[taught]).to(device)  # (m,)
-            cross_entropy = F.cross_entropy(logits(networks.softmax, z), target, ignore_index=-1)
-            loss = loss + (settings.class_weight if task.metric else 1.0) * cross_entropy
+        loss = _loss(networks, task, taught, z_shown[:m], features, rng)
         if anchor is not None and len(others):
             loss = loss + settings.hold * anchor_loss(z_shown[m:], processes.gather(anchor)[m:])
         decay = (1 + math.cos(math.pi * step / len(steps))) / 2 if settings.decay else 1.0
@@ -266,6 +251,30 @@ def _train(
     saved.finish(losses)
     parts.eval()
     return torch.stack(losses).tolist()
+
+
+def _loss(
+    networks: Fitted, task: _Task, taught: Ids, z: Tensor, features: Tensor, rng: np.random.Generator
+) -> Tensor:
+    """The loss of a batch, (m, out) rows of the head, without the anchor loss: of the metric, of BCGUE's
+    classifier and of the softmax, if they are trained. ``features`` are this process's share, (·, dim)."""
+    settings = task.settings
+    verdicts = task.known.among(taught, taught)  # (m, m)
+    loss = torch.zeros((), device=z.device)
+    if task.metric:
+        loss = LOSSES[settings.loss](z @ z.T, torch.from_numpy(verdicts).to(z.device))
+    if networks.classifier is not None:
+        i, j, similar = _known_pairs(verdicts, settings.classified, rng, z.device)  # (p,) each
+        compared = z
+        if networks.encoder.space == "backbone":
+            compared = F.normalize(processes.gather(features.float()), dim=1)
+        bce = pair_bce(networks.classifier(compared, i, j), similar)
+        loss = (1 - settings.gamma) * loss + settings.gamma * bce
+    if networks.softmax is not None and task.classes is not None:
+        target = torch.from_numpy(task.classes[taught]).to(z.device)  # (m,)
+        cross_entropy = F.cross_entropy(logits(networks.softmax, z), target, ignore_index=-1)
+        loss = loss + (settings.class_weight if task.metric else 1.0) * cross_entropy
+    return loss
 
 
 def _describe(task: _Task, steps: list[Step]) -> Iterator[bytes]:
