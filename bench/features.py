@@ -78,8 +78,8 @@ class View:
 
 
 class Maps(nn.Module):
-    """The maps at the end of the last three stages and after the last layer, each pooled, side by side. With
-    ``last`` false the last layer is left out."""
+    """The maps at the end of the last three stages and after the last layer, side by side: the mean of each,
+    then the standard deviation of each. With ``last`` false the last layer is left out."""
 
     def __init__(self, net: Any, last: bool = True) -> None:
         super().__init__()
@@ -90,18 +90,21 @@ class Maps(nn.Module):
         widths = [block._block_args.output_filters for block in net._blocks]
         ends = [i for i, width in enumerate(widths) if [*widths, 0][i + 1] != width]
         self.ends = ends[-3:]
-        self.widths = [*(widths[i] for i in self.ends), net._conv_head.out_channels]
+        self.widths = [*(widths[i] for i in self.ends), net._conv_head.out_channels] * 2
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.stem(x)
-        pooled = []
+        maps = []
         for i, block in enumerate(self.blocks):
             x = block(x)
             if i in self.ends:
-                pooled.append(x.mean(dim=(2, 3)))
+                maps.append(x)
         if self.last:
-            pooled.append(self.top(x).mean(dim=(2, 3)))
-        return torch.cat(pooled, dim=1)
+            maps.append(self.top(x))
+        means = [one.mean(dim=(2, 3)) for one in maps]
+        squares = [(one**2).mean(dim=(2, 3)) for one in maps]
+        spreads = [(q - m**2).clamp(min=0).sqrt() for q, m in zip(squares, means, strict=True)]
+        return torch.cat([*means, *spreads], dim=1)
 
 
 @lru_cache
@@ -220,7 +223,7 @@ class Way:
     """A way to make one vector of an image: maps of networks, of unit length and joined if there are several;
     the mean over views; then changed."""
 
-    maps: tuple[tuple[str, int], ...]  # a network and which of its maps, −1 for the last layer
+    maps: tuple[tuple[str, int], ...]  # a network and which of its maps: the mean, from 4 on the deviation
     views: tuple[View, ...] = TWO
     change: Change = as_it_is
 
@@ -255,6 +258,11 @@ WAYS = {
     "320, half whitened": Way(MAP, change=whitened(0.5, 320)),
     "320, whitened": Way(MAP, change=whitened(1, 320)),
     "320, 128 components": Way(MAP, change=whitened(0, 128)),
+    "192 and 320, mean and deviation": Way((*BOTH, (L0, 5), (L0, 6))),
+    "112, 192 and 320, mean and deviation": Way(tuple((L0, at) for at in (0, 1, 2, 4, 5, 6))),
+    "192 and 320, and the deviation of 112": Way((*BOTH, (L0, 4))),
+    "192 and 320, and the deviation of 192": Way((*BOTH, (L0, 5))),
+    "192 and 320, and the deviation of 320": Way((*BOTH, (L0, 6))),
     "192 and 320, one view": Way(BOTH, TURNS[:1]),
     "192 and 320 of Lite0 and of Lite1, one view": Way((*BOTH, (L1, 1), (L1, 2)), TURNS[:1]),
     "192 and 320, four turns": Way(BOTH, TURNS),
@@ -361,7 +369,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    every = [Data.of(root, given.cache) for root in given.archives]
+    every = [Data.of(root.absolute(), given.cache.absolute()) for root in given.archives]
     for data in every:
         print(f"{data.archive.root.name}: {len(data.images)} images", flush=True)
     if given.play:

@@ -60,12 +60,13 @@ def test_a_campaign_of_version_3_says_what_it_said(version_3: Path) -> None:
     assert version(version_3) == len(MIGRATIONS)
 
 
-def test_a_campaign_on_the_last_layers_features_goes_on_with_them(tmp_path: Path) -> None:
+def test_a_campaign_on_the_features_of_its_time_goes_on_with_them(tmp_path: Path) -> None:
     """Campaigns that were made with the default of their time keep their network beside those of today."""
     archive = pattern_archive(tmp_path, kinds=3, each=8)
     made = Settings(px=32, per_round=4)
     widths = []
-    for settings in (replace(made, backbone="efficientnet-lite0"), made):
+    for name in ("efficientnet-lite0", "efficientnet-lite0-512", made.backbone):
+        settings = replace(made, backbone=name)
         folder = tmp_path / settings.backbone
         turn.begin(folder, archive, settings).close()
         with closing(Campaign.open(folder)) as campaign:
@@ -77,7 +78,7 @@ def test_a_campaign_on_the_last_layers_features_goes_on_with_them(tmp_path: Path
             shutil.copy(archive.file(20), outside)
             (found,) = find_similar(campaign, [outside], k=1)
             assert (found.ids, round(found.scores[0], 3)) == ([20], 1.0)
-    assert widths == [(1280, 1280), (512, 512)]
+    assert widths == [(1280, 1280), (512, 512), (624, 624)]
 
 
 KILLED = """

@@ -41,20 +41,37 @@ def test_lite0_in_two_parts_equals_the_whole_network(pixels: torch.Tensor) -> No
     torch.testing.assert_close(features("efficientnet-lite0", pixels), expected, atol=1e-4, rtol=1e-4)
 
 
-def test_the_default_features_are_the_maps_of_the_last_two_stages(pixels: torch.Tensor) -> None:
+def test_the_default_features_are_of_the_last_three_maps(pixels: torch.Tensor) -> None:
+    """The means of the last two, and the deviations of the one before."""
     whole = backbones.load(backbones.LITE0)
     assert whole.lower is not None
     assert isinstance(whole.upper, torch.nn.Sequential)
     last_but_one = whole.upper[:4]
     last = whole.upper[4]
     with torch.inference_mode():
-        first = last_but_one(whole.lower(whole.normalise(pixels)))
+        before = whole.lower(whole.normalise(pixels))
+        first = last_but_one(before)
         pooled = [one.mean(dim=(2, 3)) for one in (first, last(first))]
-    found = features(backbones.DEFAULT, pixels)
-    assert found.shape == (2, 192 + 320)
-    for one, expected in zip((found[:, :192], found[:, 192:]), pooled, strict=True):
-        torch.testing.assert_close(one / 16, expected / expected.norm(dim=1, keepdim=True))
-    assert backbones.load(backbones.DEFAULT).digest != whole.digest
+        pooled.append(before.std(dim=(2, 3), correction=0))
+    for name, count in ((backbones.STAGES, 2), (backbones.DEFAULT, 3)):
+        found = features(name, pixels)
+        widths = [192, 320, 112][:count]
+        assert found.shape == (2, sum(widths))
+        length = (sum(widths) / count) ** 0.5
+        for one, expected in zip(found.split(widths, dim=1), pooled, strict=False):
+            torch.testing.assert_close(one / length, expected / expected.norm(dim=1, keepdim=True))
+    digests = {backbones.load(name).digest for name in backbones.INSTALLED}
+    assert len(digests) == 3
+
+
+def test_an_image_of_one_colour_has_default_features_and_gradients() -> None:
+    backbone = backbones.load(backbones.DEFAULT)
+    flat = torch.full((2, 112, 4, 4), 0.5, requires_grad=True)
+    found = backbone.upper(flat)
+    found.sum().backward()
+    assert flat.grad is not None
+    assert torch.isfinite(found).all()
+    assert torch.isfinite(flat.grad).all()
 
 
 def test_a_random_network_is_always_the_same_and_not_the_pretrained_one(pixels: torch.Tensor) -> None:

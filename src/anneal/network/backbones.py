@@ -1,6 +1,6 @@
-"""Pretrained networks by name: ``efficientnet-lite0-512`` and ``efficientnet-lite0`` (weights are installed),
-``resnet-18`` (the paper's), a hub id or a folder with any vision model of transformers. ``random:<name>`` has
-untrained weights."""
+"""Pretrained networks by name: ``efficientnet-lite0-624`` and two older choices of its features (weights are
+installed), ``resnet-18`` (the paper's), a hub id or a folder with any vision model of transformers.
+``random:<name>`` has untrained weights."""
 
 import hashlib
 import json
@@ -24,8 +24,9 @@ from anneal.errors import BackboneError, UsageError
 from anneal.files import write_text
 
 LITE0 = "efficientnet-lite0"  # 1280 features, of its last layer: the default of older campaigns
-DEFAULT = f"{LITE0}-512"  # the maps of its last two stages instead: smaller, and better for retrieval
-INSTALLED = (DEFAULT, LITE0)
+STAGES = f"{LITE0}-512"  # the maps of its last two stages instead: the default of later ones
+DEFAULT = f"{LITE0}-624"  # and how much the map before them varies over the image
+INSTALLED = (DEFAULT, STAGES, LITE0)
 RESNET_18 = "microsoft/resnet-18"
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -153,7 +154,8 @@ def _lite0(name: str, architecture: str, pretrained: bool) -> Backbone:
     last_stage = max(i for i, block in enumerate(blocks) if block._block_args.stride in (2, [2]))
     stem = [net._conv_stem, net._bn0, net._swish]
     lower = nn.Sequential(*stem, *blocks[:last_stage])
-    upper: nn.Module = _Joined(nn.Sequential(*blocks[last_stage:-1]), blocks[-1])
+    stages = nn.Sequential(*blocks[last_stage:-1]), blocks[-1]
+    upper: nn.Module = _Joined(*stages, varied=architecture == DEFAULT)
     if architecture == LITE0:
         top = [net._conv_head, net._bn1, net._swish, nn.AdaptiveAvgPool2d(1), nn.Flatten()]
         upper = nn.Sequential(*blocks[last_stage:], *top)
@@ -222,18 +224,26 @@ def _split(name: str, model: Any, trained_on: dict[str, Any]) -> Backbone:
 
 class _Joined(nn.Module):
     """Two stages, the second on the first's map. Their maps are pooled, scaled to one length and joined: each
-    counts as much in a similarity. The numbers are about one, which suits a head that starts at random."""
+    counts as much in a similarity. If ``varied``, so are the standard deviations of the channels before them:
+    they tell texture. The numbers are about one, which suits a head that starts at random."""
 
-    def __init__(self, first: nn.Module, second: nn.Module) -> None:
+    def __init__(self, first: nn.Module, second: nn.Module, varied: bool = False) -> None:
         super().__init__()
         self.first = first
         self.second = second
+        self.varied = varied
 
     def forward(self, x: Tensor) -> Tensor:
         first = self.first(x)
-        pooled = [one.mean(dim=(2, 3)) for one in (first, self.second(first))]
-        length = math.sqrt(sum(one.shape[1] for one in pooled) / 2)
-        return length * torch.cat([F.normalize(one, dim=1) for one in pooled], dim=1)
+        parts = [one.mean(dim=(2, 3)) for one in (first, self.second(first))]
+        if self.varied:
+            variance = x.var(dim=(2, 3), correction=0)
+            parts.append(variance.clamp(min=1e-8).sqrt())  # the square root has no gradient at zero
+        length = math.sqrt(sum(one.shape[1] for one in parts) / len(parts))
+        return length * torch.cat([F.normalize(one, dim=1) for one in parts], dim=1)
+
+    def extra_repr(self) -> str:
+        return "varied" if self.varied else ""  # part of the digest
 
 
 class _Pooled(nn.Module):
