@@ -32,13 +32,21 @@ def fitted_without(features: Floats, part: Ids) -> Floats:
     return np.asarray(model.predict(rows))
 
 
-@pytest.mark.parametrize("part", [[4], [2, 3, 4], [*range(12, 30)], [40]])
-def test_scores_are_those_of_a_regression_without_the_images(part: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("part", "own"), [([4], 3), ([2, 3, 4], 3), ([*range(12, 30)], 5), ([40], 9)], ids=str
+)
+def test_images_are_judged_by_a_regression_without_them(part: list[int], own: int) -> None:
+    """Their own group, the best other one, and how far a group is ahead of the best but their own."""
     features, ridge = some_groups()
     ids = np.array(part)
-    expected = fitted_without(features, ids)[ids].mean(axis=0)
-    scores = [ridge.score(ids, group) for group in (3, 5, 8, 9)]
-    np.testing.assert_allclose(scores, expected, atol=1e-6)
+    mean = fitted_without(features, ids)[ids].mean(axis=0)
+    score = dict(zip((3, 5, 8, 9), mean.tolist(), strict=True))
+    others = [group for group in score if group != own]
+    best = max(score[group] for group in others)
+    assert ridge.own_and_best_other(ids) == pytest.approx((score[own], max(best, -1)))
+    for group in others:
+        best = max(score[other] for other in others if other != group)
+        assert ridge.lead(ids, group) == pytest.approx(score[group] - max(best, -1))
 
 
 def test_scores_of_other_images_are_those_of_the_regression_on_all() -> None:
@@ -47,16 +55,10 @@ def test_scores_of_other_images_are_those_of_the_regression_on_all() -> None:
     np.testing.assert_allclose(ridge.scores(features[41:]), expected, atol=1e-6)
 
 
-def test_the_lead_is_over_the_best_of_the_other_groups_but_their_own() -> None:
-    _, ridge = some_groups()
-    ids = np.array([2, 3, 4])
-    score = {group: ridge.score(ids, group) for group in (3, 5, 8, 9)}
-    assert ridge.lead(ids, 3) == pytest.approx(score[3] - max(score[5], score[8], score[9]))
-    assert ridge.lead(ids, 5) == pytest.approx(score[5] - max(score[8], score[9]))
-
-
-def test_with_one_group_the_lead_is_over_no_group() -> None:
+def test_where_there_is_no_other_group_its_score_is_the_lowest() -> None:
     features, _ = some_groups()
     ridge = GroupRidge(features[:12], np.arange(12), np.zeros(12, dtype=np.int64), RIDGE)
-    ids = np.array([2, 3])
-    assert ridge.lead(ids, 0) == pytest.approx(ridge.score(ids, 0) + 1)
+    own, other = ridge.own_and_best_other(np.array([2, 3]))
+    assert 0.9 < own < 1.1  # all images are members
+    assert other == -1
+    assert ridge.lead(np.array([2, 3]), 0) == own + 1

@@ -110,11 +110,11 @@ def test_a_join_is_large_if_both_groups_are() -> None:
 
 def test_a_bridge_is_an_answer_without_which_a_group_falls_in_two_parts() -> None:
     answers = similar((0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (2, 4), (7, 8))  # 2, 3 and 4 form a cycle
-    ((row, part),) = suspects.bridges(answers, full(9, answers).relations)
+    ((row, part),) = suspects.bridges(answers, full(9, answers).relations, 2)
     assert row == 1
     assert sorted(part.tolist()) == [0, 1]
     twice = answers.then(similar((1, 2)))  # a second person said the same
-    assert suspects.bridges(twice, full(9, twice).relations) == []
+    assert suspects.bridges(twice, full(9, twice).relations, 2) == []
 
 
 images = st.integers(0, 13)
@@ -204,7 +204,7 @@ def test_answers_that_are_settled_are_left_out() -> None:
     joined = rings(range(10), range(10, 20), range(20, 40)).then(similar((19, 20)))
     assert against(joined) == [(19, 20)]
     assert against(joined, (19, 20)) == []
-    separated = chains(range(10), range(10, 20)).then(dissimilar((0, 10)))
+    separated = chains(range(10), range(10, 20), range(20, 40)).then(dissimilar((0, 10)))
     assert against(separated) == [(0, 10)]
     assert against(separated, (0, 10)) == []
 
@@ -237,6 +237,39 @@ def test_nothing_speaks_against_an_answer_where_no_image_outside_the_group_is_ne
     groups = chains(*(range(80 * k, 80 * k + 80) for k in range(4)))
     separated = [(80 * j, 80 * k) for k in range(4) for j in range(k)]
     assert against(groups.then(dissimilar(*separated)), frozen=frozen) == []
+
+
+def with_a_stray(second: bool = False) -> tuple[Floats, Answers]:
+    """Image 15 of the first cluster lies in the second one, and one answer holds it in the first."""
+    frozen = three_clusters()
+    frozen[15] = frozen[25]
+    answers = rings(range(15), range(20, 40), range(40, 60)).then(similar((3, 15)))
+    return frozen, answers.then(similar((4, 15))) if second else answers
+
+
+def test_one_image_that_lies_elsewhere_is_a_suspect_only_where_some_answers_are_wrong() -> None:
+    frozen, answers = with_a_stray()
+    assert against(answers, frozen=frozen) == []
+    assert against(answers, frozen=frozen, some_are_wrong=True) == [(3, 15)]
+    assert against(answers, (3, 15), frozen=frozen, some_are_wrong=True) == []
+    frozen, twice = with_a_stray(second=True)
+    assert against(twice, frozen=frozen, some_are_wrong=True) == []
+
+
+def test_of_a_group_of_three_nobody_can_tell_which_image_does_not_belong() -> None:
+    frozen = three_clusters()
+    frozen[2] = frozen[25]
+    answers = chains(range(20, 40), range(40, 60)).then(similar((0, 1), (1, 2)))
+    assert against(answers, frozen=frozen, some_are_wrong=True) == []
+    fourth = answers.then(similar((0, 3)))
+    assert against(fourth, frozen=frozen, some_are_wrong=True) == [(1, 2)]
+
+
+def test_the_parts_of_a_class_that_an_owner_splits_are_not_suspects() -> None:
+    """Two answers say that the halves of a cluster differ: the features cannot tell which half is whose."""
+    answers = RIGHT.then(dissimilar((0, 10), (5, 15), (0, 20), (0, 40), (20, 40)))
+    assert against(answers, some_are_wrong=True) == [(0, 10)]
+    assert against(answers, (0, 10), (5, 15), some_are_wrong=True) == []
 
 
 def test_nothing_speaks_against_no_answers() -> None:

@@ -58,7 +58,7 @@ def test_the_default_features_are_of_the_last_three_maps(pixels: torch.Tensor) -
         widths = [192, 320, 112][:count]
         assert found.shape == (2, sum(widths))
         length = (sum(widths) / count) ** 0.5
-        for one, expected in zip(found.split(widths, dim=1), pooled, strict=False):
+        for one, expected in zip(torch.split(found, widths, dim=1), pooled, strict=False):
             torch.testing.assert_close(one / length, expected / expected.norm(dim=1, keepdim=True))
     digests = {backbones.load(name).digest for name in backbones.INSTALLED}
     assert len(digests) == 3

@@ -33,14 +33,14 @@ class GroupRidge:
         """(m, groups) the scores of other images, by their features."""
         return np.asarray(self._whiten(self._inputs(features)) @ self._weights)
 
-    def score(self, part: Ids, group: int) -> float:
-        """The mean score of a group for some images of one group, if their own answers were not known: about
-        1 if they belong to it, −1 if not."""
-        scores, _ = self._left_out(part)
-        return float(scores[np.searchsorted(self.groups, group)])
+    def own_and_best_other(self, part: Ids) -> tuple[float, float]:
+        """The mean score of their own group for some images of one group if their own answers were not known,
+        and that of the best other group: about 1 if they belong to it, −1 if not."""
+        scores, own = self._left_out(part)
+        return float(scores[own]), float(np.delete(scores, own).max(initial=-1))
 
     def lead(self, part: Ids, group: int) -> float:
-        """That score, less the one of the best other group; their own group does not count."""
+        """The mean score of a group for them, less that of the best other; their own does not count."""
         scores, own = self._left_out(part)
         column = int(np.searchsorted(self.groups, group))
         others = np.delete(scores, [own, column])

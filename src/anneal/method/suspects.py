@@ -23,13 +23,11 @@ from anneal.pairs import Answers, Floats, Ids, Pair, Pairs, Verdict
 
 ENOUGH = 30  # answers needed to say how likely a verdict was
 LARGE = 5  # images: two groups this large are not joined by one answer alone
-SMALL_PART = 2  # images: a part of a group this small is not worth a question
 RIDGE = 0.3  # of the regression that judges answers
-LEAST = -0.9  # a similar answer is strange if its group has a lower score than this for an image …
-PER_DOUBLING = 0.13  # … and for each doubling of the images this much more, because more is at stake
-LEAD = 0.1  # a dissimilar answer is strange if the refused group leads all others by this much
-WORST_SCORE = 0.5  # about the most that a similar answer can lack …
-WORST_LEAD = 2.0  # … and a dissimilar one: so the two kinds can be compared
+LEAD = 0.1  # an answer is strange if by the features another group leads by this score …
+ALONE = 0.4  # … or by this one if it is about one image alone
+FOREIGN = -0.5  # several images may not belong to a group with a lower score than this
+FEW = 4  # images: of a smaller group nobody can tell which part does not belong
 SETTLED = 2  # settled answers that separate two groups for good
 PAYS = 0.2  # share of mistakes among rechecked answers from which rechecking goes on in full
 
@@ -71,11 +69,12 @@ def against_frozen(
     """Answers that the frozen features speak against, the strangest first; ``settled`` pairs are left out.
 
     The features judge images as if their own answers were not known (``ridge``). A similar answer is strange
-    if it alone holds two parts of a group together and the group has a low score for the smaller part. A
-    dissimilar answer is strange if it alone separates two groups and the larger has the best score for the
+    if it alone holds two parts of a group together and another group has a better score for the smaller part.
+    A dissimilar answer is strange if it alone separates two groups and the larger has the best score for the
     smaller. The larger the part, the more is at stake, so the sooner it is asked. Where ``some_are_wrong``,
-    several answers that separate two groups may be: two parts of one class get a wrong one whenever an image
-    is refused by the first part and goes to the second.
+    an image that one answer holds in its group may be in the wrong one, and several answers that separate two
+    groups may be wrong: two parts of one class get a wrong one whenever an image is refused by the first part
+    and goes to the second.
     """
     if not len(known.members):
         return Pairs.none()
@@ -83,7 +82,7 @@ def against_frozen(
     judge = GroupRidge(np.asarray(frozen[images]), images, known.group[images], RIDGE)
     release(frozen)
     left = {row for row, pair in enumerate(answers.pairs) if pair not in settled}
-    strange = _strange_bridges(answers, known, judge, left)
+    strange = _strange_bridges(answers, known, judge, left, 1 if some_are_wrong else 2)
     strange += _strange_separations(answers, known, judge, left, some_are_wrong)
     return answers.pairs[np.array([row for _, row in sorted(strange)], dtype=np.int64)]
 
@@ -91,14 +90,26 @@ def against_frozen(
 Strange = list[tuple[float, int]]  # (how strange, less is stranger; row of the answer)
 
 
-def _strange_bridges(answers: Answers, known: Relations, judge: GroupRidge, left: Set[int]) -> Strange:
-    strangest: dict[int, tuple[float, int]] = {}  # of each group
-    for row, part in bridges(answers, known):
+def _strange_bridges(
+    answers: Answers, known: Relations, judge: GroupRidge, left: Set[int], least: int
+) -> Strange:
+    """Of each group the strangest bridge that parts of several images hang on, and every one of one image."""
+    strangest: dict[tuple[int, int], tuple[float, int]] = {}
+    for row, part in bridges(answers, known, least):
         group = int(known.group[answers.pairs.a[row]])
-        lacks = judge.score(part, group) - (LEAST + PER_DOUBLING * math.log2(len(part)))
-        if lacks < 0 and row in left:
-            strangest[group] = min(strangest.get(group, (math.inf, 0)), (lacks / WORST_SCORE, row))
+        if row not in left or known.sizes[group] < FEW:
+            continue
+        own, other = judge.own_and_best_other(part)
+        strange = _strangeness(other - own, len(part))
+        if strange < 0 and (own < FOREIGN or len(part) == 1):
+            key = (group, int(part[0]) if len(part) == 1 else -1)  # −1: all parts of several images
+            strangest[key] = min(strangest.get(key, (0.0, 0)), (strange, row))
     return list(strangest.values())
+
+
+def _strangeness(lead: float, images: int) -> float:
+    """How strange an answer is about so many images; less is stranger, and what is not strange is 0."""
+    return -lead * math.log2(1 + images) if lead >= (LEAD if images > 1 else ALONE) else 0.0
 
 
 def _strange_separations(
@@ -113,9 +124,9 @@ def _strange_separations(
             continue
         small, large = sorted(groups, key=lambda group: (known.sizes[group], group))
         start, end = np.searchsorted(known.group[members], [small, small + 1])
-        lacks = LEAD - judge.lead(members[start:end], large)
-        if lacks < 0:
-            strange.append((lacks / WORST_LEAD, unsettled[0]))
+        strangeness = _strangeness(judge.lead(members[start:end], large), int(end - start))
+        if strangeness < 0:
+            strange.append((strangeness, unsettled[0]))
     return strange
 
 
@@ -128,7 +139,7 @@ def _separations(answers: Answers, known: Relations) -> dict[tuple[int, int], li
     return between
 
 
-def bridges(answers: Answers, known: Relations, least: int = SMALL_PART) -> list[tuple[int, Ids]]:
+def bridges(answers: Answers, known: Relations, least: int) -> list[tuple[int, Ids]]:
     """Similar answers without which a group falls in two parts of at least ``least`` images: the row of each,
     and the images of the smaller part."""
     similar = (answers.verdicts == Verdict.SIMILAR) & (known.of(answers.pairs) == Verdict.SIMILAR)
