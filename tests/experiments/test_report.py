@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from anneal.experiments import report
 from anneal.experiments.claims import PAPER
 from anneal.experiments.curves import Curve, Pace, Row, bits_to, converged, curves, read, with_costs
+from anneal.settings import Settings
 
 ROOT = Path(__file__).parent.parent.parent
 COLUMNS = (
@@ -275,6 +277,27 @@ def test_a_page_is_written_again_between_its_marks(tmp_path: Path) -> None:
         "<!-- end -->\nafter\n"
     )
     assert report.fill(filled, tmp_path) == filled
+
+
+@pytest.mark.parametrize(
+    ("backbone", "line"),
+    [
+        ("efficientnet-lite0", "Earlier features: `efficientnet-lite0`."),
+        (Settings().backbone, ""),
+        ("weights/resnet-18", ""),
+    ],
+)
+def test_a_table_says_which_features_it_has_if_they_are_not_the_default_any_more(
+    tmp_path: Path, backbone: str, line: str
+) -> None:
+    run = tmp_path / "ucmerced"
+    run.mkdir()
+    (run / "curve.csv").write_text(
+        "player,strategy,trial,round,bits,map5_min\nmgue,mgue,0,0,369,0.7\n", encoding="utf-8"
+    )
+    (run / "run.json").write_text(json.dumps({"network": {"backbone": backbone}}), encoding="utf-8")
+    table = "|  | 369 bits | trials |\n| --- | --- | --- |\n| `mgue` | 0.700 | 1 |"
+    assert report.block("curve", "ucmerced", tmp_path) == (f"{table}\n\n{line}" if line else table)
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/results.md", "docs/method.md"])

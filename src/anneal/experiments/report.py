@@ -11,9 +11,11 @@ from pathlib import Path
 from anneal.experiments import claims
 from anneal.experiments.claims import DIVERSITY, LAMBDAS, PAPER, Reported, bits_or_never
 from anneal.experiments.curves import PACE, Curve, Pace, Row, bits_to, converged, curves, read, with_costs
+from anneal.settings import Settings
 
 ASKED = ("mgue", "bcgue", "cal", "cal-metric", "random")
 LEVELS = {"frozen": "no training", "upper": "all training labels"}  # one score instead of a curve
+INSTALLED = re.compile(r'"backbone": "(efficientnet-lite0[^"]*)"')  # one of which is the default
 BLOCK = re.compile(r"(<!-- report: ([\w-]+) ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -195,7 +197,8 @@ def block(kind: str, run: str, results: Path) -> str:
     if kind == "features":
         return features_table(results / f"{run}.csv")
     if kind == "summary":
-        return summary_table(run.split("-")[0], results)
+        archive = run.split("-")[0]
+        return summary_table(archive, results) + _earlier_features(results / f"{archive}-beyond")
     rows = read(results / run / "curve.csv")
     by_player = curves(rows)
     paper = PAPER[run.split("-")[0]]
@@ -213,7 +216,15 @@ def block(kind: str, run: str, results: Path) -> str:
         "reach": lambda: reach_table(by_player, (0.8, 0.9, paper.scores["mgue"], by_player["mgue"].mean[-1])),
         "by-class": lambda: curve_table(curves(rows, "p5_class")),
     }
-    return kinds[kind]()
+    return kinds[kind]() + _earlier_features(results / run)
+
+
+def _earlier_features(run: Path) -> str:
+    """A line that names the run's features, if they were the default once and are not any more."""
+    settings = run / "run.json"
+    used = INSTALLED.findall(settings.read_text(encoding="utf-8")) if settings.exists() else []
+    earlier = sorted({name for name in used if name != Settings().backbone})
+    return f"\n\nEarlier features: `{'`, `'.join(earlier)}`." if earlier else ""
 
 
 def fill(page: str, results: Path) -> str:
