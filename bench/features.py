@@ -163,7 +163,9 @@ class Data:
             blocks = [self.images[i : i + BLOCK] for i in range(0, len(self.images), BLOCK)]
             rows = np.concatenate([run(view.of(self.archive, block), 1) for block in blocks])
             np.save(file, rows)
-        return np.split(np.load(file), np.cumsum(net.upper.widths)[:-1], axis=1)
+        pooled = np.load(file)
+        assert pooled.shape[1] == sum(net.upper.widths), f"{file} is of earlier code: delete it"
+        return np.split(pooled, np.cumsum(net.upper.widths)[:-1], axis=1)
 
 
 def exported(cache: Path, name: str, px: int, last: bool = True) -> Path:

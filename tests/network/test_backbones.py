@@ -41,7 +41,9 @@ def test_lite0_in_two_parts_equals_the_whole_network(pixels: torch.Tensor) -> No
     torch.testing.assert_close(features("efficientnet-lite0", pixels), expected, atol=1e-4, rtol=1e-4)
 
 
-def test_the_default_features_are_of_the_last_three_maps(pixels: torch.Tensor) -> None:
+def test_the_default_features_are_means_of_the_last_stages_and_deviations_before_them(
+    pixels: torch.Tensor,
+) -> None:
     """The means of the last two, and the deviations of the one before."""
     whole = backbones.load(backbones.LITE0)
     assert whole.lower is not None

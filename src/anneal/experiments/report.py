@@ -197,8 +197,7 @@ def block(kind: str, run: str, results: Path) -> str:
     if kind == "features":
         return features_table(results / f"{run}.csv")
     if kind == "summary":
-        archive = run.split("-")[0]
-        return summary_table(archive, results) + _earlier_features(results / f"{archive}-beyond")
+        return summary_table(run.split("-")[0], results)
     rows = read(results / run / "curve.csv")
     by_player = curves(rows)
     paper = PAPER[run.split("-")[0]]

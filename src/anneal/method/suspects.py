@@ -69,12 +69,12 @@ def against_frozen(
     """Answers that the frozen features speak against, the strangest first; ``settled`` pairs are left out.
 
     The features judge images as if their own answers were not known (``ridge``). A similar answer is strange
-    if it alone holds two parts of a group together and another group has a better score for the smaller part.
-    A dissimilar answer is strange if it alone separates two groups and the larger has the best score for the
-    smaller. The larger the part, the more is at stake, so the sooner it is asked. Where ``some_are_wrong``,
-    an image that one answer holds in its group may be in the wrong one, and several answers that separate two
-    groups may be wrong: two parts of one class get a wrong one whenever an image is refused by the first part
-    and goes to the second.
+    if it alone holds two parts of a group together and the smaller belongs elsewhere: its own group has a low
+    score for it, and another group a better one. A dissimilar answer is strange if it alone separates two
+    groups and the larger has the best score for the smaller. The larger the part, the more is at stake, so it
+    is asked sooner. Where ``some_are_wrong``, an image that one answer holds in its group may be in the
+    wrong one, and several answers that separate two groups may be wrong: two parts of one class get a wrong
+    one whenever an image is refused by the first part and goes to the second.
     """
     if not len(known.members):
         return Pairs.none()
@@ -94,17 +94,19 @@ def _strange_bridges(
     answers: Answers, known: Relations, judge: GroupRidge, left: Set[int], least: int
 ) -> Strange:
     """Of each group the strangest bridge that parts of several images hang on, and every one of one image."""
-    strangest: dict[tuple[int, int], tuple[float, int]] = {}
+    single: Strange = []
+    several: dict[int, tuple[float, int]] = {}  # of each group
     for row, part in bridges(answers, known, least):
         group = int(known.group[answers.pairs.a[row]])
         if row not in left or known.sizes[group] < FEW:
             continue
         own, other = judge.own_and_best_other(part)
-        strange = _strangeness(other - own, len(part))
-        if strange < 0 and (own < FOREIGN or len(part) == 1):
-            key = (group, int(part[0]) if len(part) == 1 else -1)  # −1: all parts of several images
-            strangest[key] = min(strangest.get(key, (0.0, 0)), (strange, row))
-    return list(strangest.values())
+        found = (_strangeness(other - own, len(part)), row)
+        if found[0] < 0 and len(part) == 1:
+            single.append(found)
+        elif found[0] < 0 and own < FOREIGN:
+            several[group] = min(several.get(group, found), found)
+    return [*single, *several.values()]
 
 
 def _strangeness(lead: float, images: int) -> float:

@@ -24,8 +24,8 @@ from anneal.errors import BackboneError, UsageError
 from anneal.files import write_text
 
 LITE0 = "efficientnet-lite0"  # 1280 features, of its last layer: the default of older campaigns
-STAGES = f"{LITE0}-512"  # the maps of its last two stages instead: the default of later ones
-DEFAULT = f"{LITE0}-624"  # and how much the map before them varies over the image
+STAGES = f"{LITE0}-512"  # the means of its last two stages' maps: the default after that
+DEFAULT = f"{LITE0}-624"  # these and the standard deviations of the map before them
 INSTALLED = (DEFAULT, STAGES, LITE0)
 RESNET_18 = "microsoft/resnet-18"
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -154,11 +154,12 @@ def _lite0(name: str, architecture: str, pretrained: bool) -> Backbone:
     last_stage = max(i for i, block in enumerate(blocks) if block._block_args.stride in (2, [2]))
     stem = [net._conv_stem, net._bn0, net._swish]
     lower = nn.Sequential(*stem, *blocks[:last_stage])
-    stages = nn.Sequential(*blocks[last_stage:-1]), blocks[-1]
-    upper: nn.Module = _Joined(*stages, varied=architecture == DEFAULT)
     if architecture == LITE0:
         top = [net._conv_head, net._bn1, net._swish, nn.AdaptiveAvgPool2d(1), nn.Flatten()]
-        upper = nn.Sequential(*blocks[last_stage:], *top)
+        upper: nn.Module = nn.Sequential(*blocks[last_stage:], *top)
+    else:
+        stages = nn.Sequential(*blocks[last_stage:-1]), blocks[-1]
+        upper = _Joined(*stages, varied=architecture == DEFAULT)
     # These weights were trained on (x − 127) / 128.
     return Backbone(name, lower, upper, mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
 
@@ -224,8 +225,8 @@ def _split(name: str, model: Any, trained_on: dict[str, Any]) -> Backbone:
 
 class _Joined(nn.Module):
     """Two stages, the second on the first's map. Their maps are pooled, scaled to one length and joined: each
-    counts as much in a similarity. If ``varied``, so are the standard deviations of the channels before them:
-    they tell texture. The numbers are about one, which suits a head that starts at random."""
+    counts as much in a similarity. If ``varied``, the standard deviations of the input's channels are joined
+    too: they tell texture. The numbers are about one, which suits a head that starts at random."""
 
     def __init__(self, first: nn.Module, second: nn.Module, varied: bool = False) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""A training that takes long is saved on its way. A process that was stopped goes on from there, and ends
-with the same weights.
+"""A training that takes long is saved on its way. A process that was stopped goes on from there. On a CPU it
+ends with the same weights; the random state of a GPU is not saved.
 
-The file is of safetensors, so that reading it runs no code. It is of use to the same training only: the same
-start, batches and settings, whose hash is in it. Training by several processes is not saved.
+The file is of safetensors, so that reading it runs no code. It is of use to the same training only, from the
+same inputs: the hash of the start, batches and settings is in it. Training by several processes is not saved.
 """
 
 import hashlib
@@ -53,12 +53,14 @@ class Checkpoint:
         for number, parameter in enumerate(_parameters(self._optimizer)):
             # The fused optimizer needs the layout of the parameter, which may be channels_last.
             for what, value in _below(f"optimizer.{number}", tensors).items():
+                value = value.to(parameter.device)
                 laid_out = torch.empty_like(parameter).copy_(value) if value.ndim else value
                 self._optimizer.state[parameter][what] = laid_out
         torch.set_rng_state(tensors["random"])
         self._rng.bit_generator.state = json.loads(about["rng"])
         self._is_long = True
-        return list(tensors["losses"].unbind())
+        device = next(self._networks.parameters()).device
+        return list(tensors["losses"].to(device).unbind())
 
     def offer(self, losses: list[Tensor]) -> None:
         """Save, if the last time is long ago."""
@@ -66,7 +68,7 @@ class Checkpoint:
             self._save(self._file, losses)
 
     def finish(self, losses: list[Tensor]) -> None:
-        """Save the end of a training that took long: its result may still get lost."""
+        """Save the end of a training that took long: embedding and planning may still be stopped."""
         if self._file is not None and self._is_long:
             self._save(self._file, losses)
 

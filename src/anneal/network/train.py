@@ -129,7 +129,7 @@ def fit(
     the head's input, and the anchor loss draws from them. ``pair_classifier`` trains BCGUE's classifier too,
     ``classes`` (−1 where unknown) a softmax on the head. Training starts at ``start``, if given. If
     it takes minutes it is saved in the file ``checkpoint`` on its way, and goes on from there. Processes that
-    a launcher started beside this one help, if they call ``assist``.
+    a launcher started beside this one help, if they call ``assist``; then nothing is saved.
     """
     if not len(known.members):
         raise UsageError("Nothing can be learnt yet: no pair has been judged similar or dissimilar.")
@@ -227,7 +227,7 @@ def _train(
         parts.parameters(), betas=settings.betas, weight_decay=settings.weight_decay, fused=True
     )
     half = trains_in_half(device, encoder.depth)
-    saved = Checkpoint(checkpoint, parts, optimizer, rng, _describe(task, steps))
+    saved = Checkpoint(checkpoint, parts, optimizer, rng, _describe(task, steps, device, half))
     losses = saved.resume()
     done = len(losses)
     for step, (taught, others) in enumerate(steps[done:], start=done):  # (m,), (a,)
@@ -277,9 +277,9 @@ def _loss(
     return loss
 
 
-def _describe(task: _Task, steps: list[Step]) -> Iterator[bytes]:
+def _describe(task: _Task, steps: list[Step], device: torch.device, half: bool) -> Iterator[bytes]:
     """What determines a training, beside the networks at its start."""
-    yield repr((task.settings, task.shape, task.metric)).encode()
+    yield repr((task.settings, task.shape, task.metric, device.type, half)).encode()
     known = task.known
     for array in (known.group, known.links.data, known.links.indices, known.links.indptr, task.classes):
         yield b"" if array is None else np.ascontiguousarray(array).tobytes()
