@@ -14,7 +14,15 @@ from anneal.archive.catalog import Archive
 from anneal.campaign import questions
 from anneal.campaign.campaign import Campaign
 from anneal.campaign.questions import take
-from anneal.campaign.recheck import SECOND, WORDS, earlier_suspects, reason, recheck_rate, withdraw_suspects
+from anneal.campaign.recheck import (
+    SECOND,
+    WORDS,
+    doubtful_separations,
+    earlier_suspects,
+    reason,
+    recheck_rate,
+    withdraw_suspects,
+)
 from anneal.campaign.store import MACHINE, Purpose, Why
 from anneal.method import suspects
 from anneal.method.neighbours import unit
@@ -361,6 +369,21 @@ def test_once_a_mistake_was_found_groups_that_several_answers_separate_are_doubt
     say(campaign, [(11, 71)], [SIMILAR])
     ask_again(campaign, [(11, 71)], DISSIMILAR)
     assert list(earlier_suspects(campaign, frozen, 1.0)) == [(0, 3)]
+
+
+@pytest.mark.parametrize(("closure", "doubtful"), [("full", [(0, 3)]), ("single", [])])
+def test_once_a_mistake_was_found_doubtful_separations_are_not_learnt(
+    make: Make, closure: str, doubtful: list[Pair]
+) -> None:
+    frozen = two_places()
+    campaign = make(frozen, strategy="mgue", closure=closure)
+    say(campaign, [(0, 1), (1, 2), (3, 4), (4, 5), (0, 3), (0, 70)], [SIMILAR] * 4 + [DISSIMILAR] * 2)
+    assert doubtful_separations(campaign, frozen) == []
+    say(campaign, [(11, 71)], [SIMILAR])
+    ask_again(campaign, [(11, 71)], DISSIMILAR)
+    assert doubtful_separations(campaign, frozen) == doubtful
+    ask_again(campaign, [(0, 3)], DISSIMILAR)
+    assert doubtful_separations(campaign, frozen) == []
 
 
 @pytest.mark.parametrize(("rate", "expected"), [(1.0, [(0, 3), (0, 19)]), (0.2, [(0, 3)]), (0.05, [])])

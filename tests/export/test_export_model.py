@@ -112,7 +112,7 @@ def test_the_last_stage_of_the_default_network_is_trained_and_exported(learnt: P
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Fit, "at", lambda depth, recipe, **more: Fit(steps=3, lr=0.01, **more))
             encoder = machine.turn(campaign).fitted.encoder
-        assert encoder.dim == 512
+        assert encoder.dim == 624
         untrained = backbones.load(backbones.DEFAULT).upper.state_dict()
         trained = encoder.tail.state_dict()
         assert any(not torch.equal(untrained[name], trained[name]) for name in trained)

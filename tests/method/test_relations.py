@@ -531,3 +531,20 @@ def test_without_some_images_the_others_keep_what_is_known_of_them(
     np.testing.assert_array_equal(left.among(others, others), np.where(before == U, 0, before))
     assert not set(left.members.tolist()) & gone
     assert all(left.group[i] == min(np.flatnonzero(left.group == left.group[i])) for i in range(N))
+
+
+@given(rows=any_rows, data=st.data())
+@fixed
+def test_unlinked_groups_are_as_if_no_answer_related_them(rows: list[Row], data: st.DataObject) -> None:
+    given_ = answers(rows)
+    known = full(N, given_).relations
+    ends = np.stack([known.group[given_.pairs.a], known.group[given_.pairs.b]], axis=1)
+    linked = sorted({(min(one), max(one)) for one in ends[known.of(given_.pairs) == D].tolist()})
+    gone = data.draw(st.lists(st.sampled_from(linked), unique=True)) if linked else []
+    before = table(known)
+    for (a, b), verdict in table(known.unlinked(gone)).items():
+        one, other = sorted(known.group[[a, b]].tolist())
+        if (one, other) in gone:
+            assert verdict in (UNKNOWN, U)
+        else:
+            assert verdict == before[a, b]

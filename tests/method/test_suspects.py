@@ -269,6 +269,22 @@ def test_nothing_speaks_against_no_answers() -> None:
     assert against(Answers.none()) == []
 
 
+def test_one_answer_that_separates_a_cluster_is_doubtful_until_it_is_settled() -> None:
+    frozen = three_clusters()
+    groups = chains(range(8), range(8, 20), range(20, 40), range(40, 60))
+
+    def doubtful(answers: Answers, *settled: Pair) -> list[Pair]:
+        known = full(60, answers).relations
+        return suspects.doubtful_separations(frozen, answers, known, frozenset(settled))
+
+    one = groups.then(dissimilar((3, 11), (0, 20), (8, 20)))
+    assert doubtful(one) == [(0, 8)]  # the names of the groups
+    assert doubtful(one, (0, 20)) == [(0, 8)]
+    assert doubtful(one, (3, 11)) == []
+    assert doubtful(one.then(dissimilar((4, 12)))) == []
+    assert doubtful(Answers.none()) == []
+
+
 # -- how much is rechecked ---------------------------------------------------------------------------------
 
 

@@ -123,3 +123,13 @@ def earlier_suspects(campaign: Campaign, frozen: Floats, rate: float) -> Pairs:
     some_are_wrong = log.overturned() > 0
     strange = suspects.against_frozen(frozen, evidence.answers, known, log.doubted(), some_are_wrong)
     return strange[: math.ceil(campaign.settings.per_round / 4 * rate)]
+
+
+def doubtful_separations(campaign: Campaign, frozen: Floats) -> list[tuple[int, int]]:
+    """Groups, two by two, that training does not push apart although an answer separates them. None until
+    asking again has found a mistake. Only the full closure has groups."""
+    log = campaign.log()
+    if campaign.settings.closure != "full" or not log.overturned():
+        return []
+    evidence = campaign.evidence()
+    return suspects.doubtful_separations(frozen, evidence.answers, evidence.closure.relations, log.doubted())

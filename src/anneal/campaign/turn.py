@@ -17,7 +17,7 @@ from anneal.archive.reading import Reading
 from anneal.campaign import duplicates, guidance, heldout, neighbours
 from anneal.campaign.campaign import Campaign, refuse_if_made
 from anneal.campaign.networks import Origin, network_of, origin_of
-from anneal.campaign.recheck import earlier_suspects, recheck_rate
+from anneal.campaign.recheck import doubtful_separations, earlier_suspects, recheck_rate
 from anneal.campaign.rounds import FROZEN, Record, Round
 from anneal.errors import UsageError
 from anneal.method.groups import Membership, candidates, likely_groups, spread_labels, with_pseudo_labels
@@ -49,6 +49,7 @@ class Training:
     classes: bool = False  # a softmax on the class labels too
     metric: bool = True  # the metric loss; without it the softmax alone
     regression: bool = True  # guess likely groups by a regression too, not by label spreading alone
+    doubt: bool = True  # do not push groups apart whose separation is doubtful
 
 
 @dataclass(frozen=True)
@@ -223,6 +224,8 @@ def learn(
         taught = known
         if settings.pseudo_labels and membership is not None:
             taught = with_pseudo_labels(membership, known, settings.pseudo_labels)
+        if frozen is not None and training.doubt:
+            taught = taught.unlinked(doubtful_separations(campaign, frozen))
         classes = _class_column(campaign, taught) if training.classes else None
     with timed(seconds, "fit"):
         recipe = Fit.at(depth, training.recipe, loss=settings.loss, gamma=training.gamma)

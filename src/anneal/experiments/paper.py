@@ -169,6 +169,8 @@ def noise(base: Base) -> Players:
         for rate in NOISES:
             players[f"{name} noise-{rate:.0%}"] = base.cold_player(name, rate)
         players[f"{name} noise-5%-trusted"] = base.cold_player(name, 0.05, recheck=0.0)
+    place = base.cold_player("place", 0.05)
+    players["place noise-5%-doubt-taught"] = replace(place, training=replace(place.training, doubt=False))
     return players
 
 

@@ -7,7 +7,7 @@ step and never chains from an implied pair, as in the paper. ``full`` takes ever
 never listed one by one: relations are groups of images that are all similar, and links between groups.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol, Self
@@ -142,6 +142,15 @@ class Relations:
         return replace(
             self, group=group, links=csr_array(kept), set_aside=csr_array(links.shape, dtype=np.int8)
         )
+
+    def unlinked(self, groups: Sequence[tuple[int, int]]) -> Self:
+        """What would be known if no answer had related these linked groups, two by two."""
+        pairs = Pairs.from_list(groups)
+        links = self.links.copy()
+        links[pairs.a, pairs.b] = 0
+        links[pairs.b, pairs.a] = 0
+        links.eliminate_zeros()
+        return replace(self, links=links)
 
     def count(self, verdict: Verdict) -> int:
         """The number of pairs with this verdict, answered and implied together."""

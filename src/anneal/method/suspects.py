@@ -7,6 +7,7 @@ if the frozen features speak against it.
 
 import math
 from collections.abc import Set
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,13 +79,35 @@ def against_frozen(
     """
     if not len(known.members):
         return Pairs.none()
-    images = known.members
-    judge = GroupRidge(np.asarray(frozen[images]), images, known.group[images], RIDGE)
-    release(frozen)
+    judge = _judge(frozen, known)
     left = {row for row, pair in enumerate(answers.pairs) if pair not in settled}
     strange = _strange_bridges(answers, known, judge, left, 1 if some_are_wrong else 2)
     strange += _strange_separations(answers, known, judge, left, some_are_wrong)
     return answers.pairs[np.array([row for _, row in sorted(strange)], dtype=np.int64)]
+
+
+def doubtful_separations(
+    frozen: Floats, answers: Answers, known: Relations, settled: Set[Pair]
+) -> list[tuple[int, int]]:
+    """Groups that one answer separates, two by two, although the frozen features give the larger one the best
+    score for the smaller. A ``settled`` answer is not doubted."""
+    if not len(known.members):
+        return []
+    judge = _judge(frozen, known)
+    return [
+        (apart.small, apart.large)
+        for apart in _separations(answers, known)
+        if len(apart.rows) == 1
+        and settled.isdisjoint(answers.pairs[apart.rows])
+        and judge.lead(apart.images, apart.large) >= 0
+    ]
+
+
+def _judge(frozen: Floats, known: Relations) -> GroupRidge:
+    images = known.members
+    judge = GroupRidge(np.asarray(frozen[images]), images, known.group[images], RIDGE)
+    release(frozen)
+    return judge
 
 
 Strange = list[tuple[float, int]]  # (how strange, less is stranger; row of the answer)
@@ -117,28 +140,41 @@ def _strangeness(lead: float, images: int) -> float:
 def _strange_separations(
     answers: Answers, known: Relations, judge: GroupRidge, left: Set[int], some_are_wrong: bool
 ) -> Strange:
-    members = known.members[np.argsort(known.group[known.members], kind="stable")]
     strange: Strange = []
-    for groups, rows in _separations(answers, known).items():
-        unsettled = [row for row in rows if row in left]
-        enough = len(rows) - len(unsettled) >= SETTLED if some_are_wrong else len(rows) > 1
+    for apart in _separations(answers, known):
+        unsettled = [row for row in apart.rows if row in left]
+        enough = len(apart.rows) - len(unsettled) >= SETTLED if some_are_wrong else len(apart.rows) > 1
         if enough or not unsettled:
             continue
-        small, large = sorted(groups, key=lambda group: (known.sizes[group], group))
-        start, end = np.searchsorted(known.group[members], [small, small + 1])
-        strangeness = _strangeness(judge.lead(members[start:end], large), int(end - start))
+        strangeness = _strangeness(judge.lead(apart.images, apart.large), len(apart.images))
         if strangeness < 0:
             strange.append((strangeness, unsettled[0]))
     return strange
 
 
-def _separations(answers: Answers, known: Relations) -> dict[tuple[int, int], list[int]]:
-    """The dissimilar answers between each two groups, without contradicted ones."""
+@dataclass(frozen=True)
+class _Separation:
+    """Two groups that answers separate."""
+
+    small: int
+    large: int
+    images: Ids  # of the smaller group
+    rows: list[int]  # of the answers
+
+
+def _separations(answers: Answers, known: Relations) -> list[_Separation]:
+    """Every two groups that answers separate, without contradicted ones."""
     between: dict[tuple[int, int], list[int]] = {}
     for row in np.flatnonzero(known.of(answers.pairs) == Verdict.DISSIMILAR).tolist():
-        one, two = sorted((int(known.group[answers.pairs.a[row]]), int(known.group[answers.pairs.b[row]])))
-        between.setdefault((one, two), []).append(row)
-    return between
+        ends = (int(known.group[answers.pairs.a[row]]), int(known.group[answers.pairs.b[row]]))
+        small, large = sorted(ends, key=lambda group: (known.sizes[group], group))
+        between.setdefault((small, large), []).append(row)
+    members = known.members[np.argsort(known.group[known.members], kind="stable")]
+    start = {group: np.searchsorted(known.group[members], [group, group + 1]) for group, _ in between}
+    return [
+        _Separation(small, large, members[slice(*start[small])], rows)
+        for (small, large), rows in between.items()
+    ]
 
 
 def bridges(answers: Answers, known: Relations, least: int) -> list[tuple[int, Ids]]:
