@@ -25,5 +25,6 @@ if __name__ == "__main__":
         played = curves.read(RESULTS / PLACE[archive] / "curve.csv")
         rows += [row for row in played if row["player"] == "place"]
         figures.answers(rows, archive, title, HERE / "figures" / f"{archive}-beyond.png")
+        figures.answers(rows, archive, title, HERE / "figures" / f"{archive}-beyond-minutes.png", "minutes")
     for page in (HERE.parent / "README.md", HERE / "results.md", HERE / "method.md"):
         page.write_text(report.fill(page.read_text(encoding="utf-8"), RESULTS), encoding="utf-8")
