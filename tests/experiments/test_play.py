@@ -123,12 +123,15 @@ def test_a_warm_round_trains_on_from_the_last(game: Game, tmp_path: Path) -> Non
     assert warm[1]["threshold"] != cold[1]["threshold"]
 
 
-@pytest.mark.parametrize("strategy", ["place", "mgue"])
+@pytest.mark.parametrize("strategy", ["place", "mgue", "bcgue"])
 def test_an_ablation_changes_what_is_planned(strategy: str, game: Game, tmp_path: Path) -> None:
     large = [name for name in ABLATIONS if name.startswith("budget")]  # change nothing in a small archive …
     early = ("no-typical", "own-doubt")  # … or when half of it is known
     rest = [name for name in ABLATIONS if name not in (*large, *early)]
-    names = [name for name in rest if name.startswith("pair-vector") == (strategy == "mgue")]
+    of_mgue = {name for name in rest if name.startswith("pair-vector")}
+    of_bcgue = {name for name in rest if name.startswith("bcgue")}
+    own = {"mgue": of_mgue, "bcgue": of_bcgue, "place": set(rest) - of_mgue - of_bcgue}
+    names = sorted(own[strategy])
 
     def planned(name: str, per_round: int) -> Agenda:
         folder = tmp_path / f"{name}-{per_round}" / "c"

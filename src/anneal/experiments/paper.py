@@ -134,6 +134,7 @@ def choices(base: Base) -> Players:
         "mgue closure-single": base.player("mgue", closure="single"),
         "mgue loss-contrastive": base.player("mgue", loss="contrastive"),
         "bcgue": bcgue,
+        "bcgue at-0.9": replace(bcgue, ablation="bcgue-at-0.9"),
         "bcgue γ=0.1": trained(bcgue, gamma=0.1),
         "bcgue γ=0.3": trained(bcgue, gamma=0.3),
         "bcgue widths-32-16": trained(bcgue, widths=(32, 16)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from anneal.archive.catalog import Archive
 from anneal.campaign.campaign import Campaign
@@ -23,10 +25,24 @@ from anneal.method import placing
 from anneal.method.diversity import DIVERSITIES
 from anneal.method.labelling import LABELLERS, Labeller, Labels
 from anneal.method.snapshot import Agenda, Snapshot
-from anneal.method.strategies import Strategy, chosen, mgue
+from anneal.method.strategies import Strategy, bcgue, chosen, mgue
 from anneal.network.backbones import Backbone
 from anneal.pairs import Answers, Pairs, Verdict
 from anneal.settings import Settings, Stream
+
+ODDS = 9  # similar to dissimilar, of the pairs that ``bcgue-at-0.9`` asks
+
+
+def _bcgue_at_odds(settings: Settings) -> Callable[..., Agenda]:
+    """BCGUE, with ½ where its classifier says 0.9."""
+
+    def plan(snapshot: Snapshot, n: int, rng: Generator) -> Agenda:
+        pairs = snapshot.probability
+        shifted = None if pairs is None else replace(pairs, last_bias=pairs.last_bias - math.log(ODDS))
+        return Agenda(bcgue(replace(snapshot, probability=shifted), n, rng, DIVERSITIES[settings.diversity]))
+
+    return plan
+
 
 ABLATIONS: dict[str, Callable[[Settings], Callable[..., Agenda]]] = {
     "no-joins": lambda own: partial(placing.plan, join=False, with_sheets=own.sheets > 0),
@@ -35,6 +51,7 @@ ABLATIONS: dict[str, Callable[[Settings], Callable[..., Agenda]]] = {
     "own-doubt": lambda own: partial(placing.plan, neighbourhood=False, with_sheets=own.sheets > 0),
     "pair-vector-sum": lambda own: partial(mgue, settings=own, diversity=DIVERSITIES["kmeans-sum"]),
     "pair-vector-product": lambda own: partial(mgue, settings=own, diversity=DIVERSITIES["kmeans-product"]),
+    "bcgue-at-0.9": _bcgue_at_odds,
     "budget-3200000": lambda own: partial(mgue, settings=own, budget=3_200_000),
     "budget-800000": lambda own: partial(mgue, settings=own, budget=800_000),
 }
