@@ -149,6 +149,17 @@ def test_rounds_trials_and_players_can_be_added(small_archive: Archive, tmp_path
 
 
 @pytest.mark.usefixtures("quick_trials")
+def test_trials_can_be_played_one_by_one(small_archive: Archive, tmp_path: Path) -> None:
+    players = {"random": Player(replace(QUICK_NETWORK, strategy="random"), 0)}
+    together = trials_of(small_archive, players, tmp_path / "together", 2, inner=True)
+    run(small_archive, together, jobs=1)
+    for trial in trials_of(small_archive, players, tmp_path / "alone", 2, inner=True):
+        run(small_archive, [trial], jobs=1)
+    for name in ("curve.csv", "run.json"):
+        assert (tmp_path / "alone" / name).read_bytes() == (tmp_path / "together" / name).read_bytes()
+
+
+@pytest.mark.usefixtures("quick_trials")
 def test_rows_of_an_older_curve_stay(small_archive: Archive, tmp_path: Path) -> None:
     """The column threshold was called alpha once."""
     play(small_archive, tmp_path, "mgue")

@@ -277,7 +277,7 @@ def _about(archive: Archive, oracle: Oracle, trials: Sequence[Trial]) -> dict[st
         },
         "inner": trials[0].inner,
         "network": {name: getattr(first, name) for name in ("backbone", "depth", "views", "px")},
-        "seed": first.seed,
+        "seed": first.seed - trials[0].number,
         "trials": 1 + max(trial.number for trial in trials),
         "players": {trial.name: trial.player.about() for trial in trials if trial.number == 0},
         "versions": {"python": platform.python_version()} | {name: version(name) for name in packages},
