@@ -180,7 +180,13 @@ def test_claims_that_hold_are_confirmed() -> None:
             "within noise: λ = 5 is, by +1.2 ± 8.8 points",
         ),
         (3, {"bcgue-flat": [[0.5, 0.9, 0.9, 0.9, 0.9]] * 2}, "**not confirmed**"),
+        (
+            3,
+            {"bcgue-flat": [[0.5, 0.68, 0.82, 0.86, 0.9], [0.5, 0.5, 0.6, 0.7, 0.8]]},
+            "confirmed, within noise",
+        ),
         (4, {"upper": [[0.99], [0.991]]}, "**not confirmed**"),
+        (4, {"bcgue": [[0.5, 0.7, 0.8, 0.85, 0.9, 0.91]] * 2}, "confirmed for mgue"),
     ],
 )
 def test_a_claim_is_confirmed_only_as_far_as_it_holds(

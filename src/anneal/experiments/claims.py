@@ -113,7 +113,9 @@ def _diversity(by_player: Mapping[str, Curve], paper: Reported) -> Line | None:
     mgue = by_player["mgue"].lead(by_player["mgue-flat-3"], 1, n)
     bcgue = by_player["bcgue"].lead(by_player["bcgue-flat"], 1, n)
     outcome = CONFIRMED if 0 < mgue.mean() < bcgue.mean() else NOT_CONFIRMED
-    if outcome == CONFIRMED and (_within_noise(mgue) or _within_noise(bcgue)):
+    trials = min(len(mgue), len(bcgue))
+    leads = (mgue, bcgue, bcgue[:trials] - mgue[:trials])
+    if outcome == CONFIRMED and any(map(_within_noise, leads)):
         outcome = "confirmed, within noise"
     evidence = f"MGUE {_points(mgue)}, BCGUE {_points(bcgue)}, over later budgets"
     return ["diversity helps both, BCGUE more", outcome, evidence]
@@ -124,10 +126,15 @@ def _converges(by_player: Mapping[str, Curve], paper: Reported) -> Line | None:
     if upper is None or "mgue" not in by_player or len(upper.scores) < 2:
         return None
     here = {name: converged(by_player[name], upper) for name in paper.converges if name in by_player}
-    holds = all(bits is not None and bits <= 1.02 * paper.converges[name] for name, bits in here.items())
+    in_time = [
+        name for name, bits in here.items() if bits is not None and bits <= 1.02 * paper.converges[name]
+    ]
+    outcome = f"confirmed for {' and '.join(in_time)}" if in_time else NOT_CONFIRMED
+    if len(in_time) == len(here):
+        outcome = CONFIRMED
     theirs = ", ".join(f"{name} {paper.converges[name]}" for name in here)
     evidence = ", ".join(f"{name} {bits_or_never(bits)}" for name, bits in here.items())
-    return [f"the upper bound is reached ({theirs} bits)", CONFIRMED if holds else NOT_CONFIRMED, evidence]
+    return [f"the upper bound is reached ({theirs} bits)", outcome, evidence]
 
 
 def _within_noise(ahead: Floats) -> bool:
