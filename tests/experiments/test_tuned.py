@@ -65,5 +65,5 @@ def test_campaigns_are_fine_tuned_at_half_and_at_the_end_and_not_again(
     noted = (tmp_path / "reported.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["experiment"] for line in noted] == ["finetune"] * 4  # each half, twice
     report = (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert f"| {half['bits']} | {float(half['before']):.3f} |" in report
+    assert f"| 0 | {half['bits']} | {float(half['before']):.3f} |" in report
     assert np.count_nonzero([line.startswith("|") for line in report.splitlines()]) == 4

@@ -192,10 +192,28 @@ def features_table(file: Path) -> str:
     return table(["features", "dimension", "views", "ms", *columns], lines)
 
 
+def tuned_table(file: Path) -> str:
+    """What fine-tuning brought: a line for each trial and number of answers."""
+    with file.open(encoding="utf-8", newline="") as text:
+        rows = list(csv.DictReader(text))
+    lines = []
+    for row in rows:
+        before, tuned, served = (f"{float(row[name]):.3f}" for name in ("before", "tuned", "served"))
+        reserved = f"{float(row['reserved_before']):.3f}, {float(row['reserved_after']):.3f}"
+        gain, low, high = (f"{100 * float(row[name]):+.1f}" for name in ("gain", "gain_low", "gain_high"))
+        adopted = "yes" if int(row["adopted"]) else "no"
+        cells = [row["trial"], row["bits"], before, tuned, served, reserved, f"{gain} ({low} to {high})"]
+        lines.append([*cells, adopted])
+    columns = ["mAP@5 before", "fine-tuned", "serves then", "reserved, before and after", "difference (80 %)"]
+    return table(["trial", "bits", *columns, "adopted"], lines)
+
+
 def block(kind: str, run: str, results: Path) -> str:
     """One generated block of a page."""
     if kind == "features":
         return features_table(results / f"{run}.csv")
+    if kind == "tuned":
+        return tuned_table(results / f"{run}.csv")
     if kind == "summary":
         return summary_table(run.split("-")[0], results)
     rows = read(results / run / "curve.csv")

@@ -17,6 +17,7 @@ from anneal.campaign.networks import network_of
 from anneal.experiments.curves import Row
 from anneal.experiments.oracle import Oracle, Split, score
 from anneal.experiments.play import NothingLeftError, Player
+from anneal.experiments.report import tuned_table
 from anneal.experiments.runner import Tell, Trial, run, to_csv, trials_of, untold
 from anneal.files import write_text
 from anneal.network import encode
@@ -67,7 +68,7 @@ def play(
             with closing(Campaign.open(copy, player.strategy)) as campaign:
                 rows.append({"trial": trial.number, **_row(campaign, split, watch)})
             write_text(out / "finetune.csv", to_csv(sorted(rows, key=_place), COLUMNS))
-    write_text(out / "report.md", table(rows))
+    write_text(out / "report.md", tuned_table(out / "finetune.csv") + "\n")
     return rows
 
 
@@ -123,26 +124,3 @@ def _vectors(campaign: Campaign, split: Split, candidate: Candidate, outcome: Ou
 def _parts(images: Ids) -> Iterator[Ids]:
     for i in range(0, len(images), 64):
         yield images[i : i + 64]
-
-
-def table(rows: list[Row]) -> str:
-    """The rows as a table of Markdown."""
-    lines = [
-        "| bits | mAP@5 before | fine-tuned | serves then | reserved, before and after | difference (80 %) "
-        "| adopted |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for row in sorted(rows, key=_place):
-        reserved = f"{row['reserved_before']:.3f}, {row['reserved_after']:.3f}"
-        interval = f"{100 * row['gain_low']:+.1f} to {100 * row['gain_high']:+.1f}"
-        cells = [
-            f"{row['bits']}",
-            f"{row['before']:.3f}",
-            f"{row['tuned']:.3f}",
-            f"{row['served']:.3f}",
-            reserved,
-            f"{100 * row['gain']:+.1f} ({interval})",
-            "yes" if row["adopted"] else "no",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
