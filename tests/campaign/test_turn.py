@@ -23,14 +23,15 @@ from anneal.campaign.questions import next_question, take
 from anneal.campaign.recheck import earlier_suspects
 from anneal.campaign.rounds import FROZEN, LAST, Record, Round
 from anneal.campaign.store import Purpose
-from anneal.campaign.turn import Learned
+from anneal.campaign.turn import Learned, Training
 from anneal.errors import UsageError
+from anneal.method.relations import Relations
 from anneal.method.snapshot import Agenda, Snapshot
 from anneal.method.strategies import Strategy, listed
 from anneal.network import model
 from anneal.network.model import Encoder
 from anneal.network.train import Fit, fit
-from anneal.pairs import UNKNOWN, Floats, Verdict
+from anneal.pairs import UNKNOWN, Floats, Pairs, Verdict
 from anneal.watch import Progress
 
 SIMILAR, DISSIMILAR, UNSURE = Verdict
@@ -328,6 +329,26 @@ def test_a_cold_restart_starts_from_the_pretrained_network(
         for _ in range(2):
             turn.turn(campaign, SHRUNK)
         assert used == [None, None]
+
+
+@pytest.mark.parametrize(("doubt", "verdict"), [(True, UNKNOWN), (False, DISSIMILAR)])
+def test_a_doubtful_separation_is_not_learnt_but_stays_known(
+    doubt: bool, verdict: int, archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taught: list[Relations] = []
+
+    def watched(*args: Any, **options: Any) -> Any:
+        taught.append(args[3])
+        return fit(*args, **options)
+
+    monkeypatch.setattr(turn, "fit", watched)
+    monkeypatch.setattr(turn, "doubtful_separations", lambda *_: [(0, 5)])
+    pairs = Pairs.of([0, 0, 0], [1, 5, 6])
+    with closing(turn.begin(tmp_path / "c", archive, PLACE, backbone=SHRUNK)) as campaign:
+        say(campaign, pairs, [SIMILAR, DISSIMILAR, DISSIMILAR])
+        learned = turn.turn(campaign, SHRUNK, training=Training(doubt=doubt))
+    assert taught[0].of(pairs).tolist() == [SIMILAR, verdict, DISSIMILAR]
+    assert learned.snapshot.known.of(pairs).tolist() == [SIMILAR, DISSIMILAR, DISSIMILAR]
 
 
 def test_where_a_new_model_does_not_serve_the_next_round_is_planned_in_the_old_space(

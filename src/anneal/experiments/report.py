@@ -198,12 +198,12 @@ def tuned_table(file: Path) -> str:
         rows = list(csv.DictReader(text))
     lines = []
     for row in rows:
-        before, tuned, served = (f"{float(row[name]):.3f}" for name in ("before", "tuned", "served"))
+        scores = [f"{float(row[name]):.3f}" for name in ("before", "tuned", "served")]
         reserved = f"{float(row['reserved_before']):.3f}, {float(row['reserved_after']):.3f}"
-        gain, low, high = (f"{100 * float(row[name]):+.1f}" for name in ("gain", "gain_low", "gain_high"))
+        interval = f"{100 * float(row['gain_low']):+.1f} to {100 * float(row['gain_high']):+.1f}"
+        gain = f"{100 * float(row['gain']):+.1f} ({interval})"
         adopted = "yes" if int(row["adopted"]) else "no"
-        cells = [row["trial"], row["bits"], before, tuned, served, reserved, f"{gain} ({low} to {high})"]
-        lines.append([*cells, adopted])
+        lines.append([row["trial"], row["bits"], *scores, reserved, gain, adopted])
     columns = ["mAP@5 before", "fine-tuned", "serves then", "reserved, before and after", "difference (80 %)"]
     return table(["trial", "bits", *columns, "adopted"], lines)
 

@@ -170,11 +170,12 @@ def _separations(answers: Answers, known: Relations) -> list[_Separation]:
         small, large = sorted(ends, key=lambda group: (known.sizes[group], group))
         between.setdefault((small, large), []).append(row)
     members = known.members[np.argsort(known.group[known.members], kind="stable")]
-    start = {group: np.searchsorted(known.group[members], [group, group + 1]) for group, _ in between}
-    return [
-        _Separation(small, large, members[slice(*start[small])], rows)
-        for (small, large), rows in between.items()
-    ]
+    sorted_groups = known.group[members]
+    separations = []
+    for (small, large), rows in between.items():
+        images = members[np.searchsorted(sorted_groups, small) : np.searchsorted(sorted_groups, small + 1)]
+        separations.append(_Separation(small, large, images, rows))
+    return separations
 
 
 def bridges(answers: Answers, known: Relations, least: int) -> list[tuple[int, Ids]]:
